@@ -1,12 +1,13 @@
 //! A queue pair in the making, of either half of a connection.
 
 use conn_core::handshake::Endpoint;
-use verbs_safe::{ProtectionDomain, QueuePair, QueuePairConfig, RecvQueue, Recycle, SendQueue};
+use verbs_safe::{ProtectionDomain, QueuePair, QueuePairConfig, RecvQueue, Recycle};
 
 use crate::device::{Device, DeviceError};
 use crate::doorbell;
 use crate::error::ConnectError;
-use crate::wire::{ConnectedQp, Wire};
+use crate::posting::{AtEnd, Posting};
+use crate::wire::{Tracker, Wire};
 
 /// A queue pair in INIT, and the number that its packets begin with.
 #[derive(Debug)]
@@ -41,13 +42,16 @@ impl<R: Recycle> NewPair<R> {
         Endpoint { qp_num, psn, recv_depth, max_message }
     }
 
-    /// Connects it to the peer's `end`.
+    /// Connects it to the peer's `end`; `tracker` is the one of its send queue.
     pub(crate) fn connect(
         self,
         end: &Endpoint,
         wire: &Wire<'_>,
-    ) -> Result<(ConnectedQp, SendQueue, Option<RecvQueue<R>>), ConnectError> {
+        tracker: Tracker,
+        at_end: AtEnd,
+    ) -> Result<(Posting, Option<RecvQueue<R>>), ConnectError> {
         let QueuePair { control, send, recv } = self.queues;
-        Ok((wire.connect(control, self.psn, end)?, send, recv))
+        let control = wire.connect(control, self.psn, end)?;
+        Ok((Posting::new(control, send, tracker, at_end), recv))
     }
 }

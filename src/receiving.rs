@@ -4,10 +4,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue};
+use verbs_safe::{Completion, CompletionBatch, CompletionQueue};
 
 use crate::arm::Arm;
-use crate::common::Common;
 use crate::copies::{BULK, Copies, Received};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::keepalive::{Look, SILENT};
@@ -99,16 +98,10 @@ impl<L: Link> Receiving<L> {
     /// Polls between two looks at what no message tells of, at most: a tick brings one, too.
     const POLLS_PER_LOOK: u32 = 64;
 
-    pub(crate) fn new(
-        shared: L::Shared,
-        cq: CompletionQueue,
-        channel: Option<CompletionChannel>,
-        max_peers: u32,
-        common: Common,
-    ) -> Receiving<L> {
+    pub(crate) fn new(shared: L::Shared, waiting: Waiting, max_peers: u32) -> Receiving<L> {
         Receiving {
             shared,
-            waiting: Waiting::new(cq, channel, common),
+            waiting,
             batch: CompletionBatch::new(Self::POLL_BATCH),
             places: Places::new(max_peers),
             polled: Vec::new(),

@@ -8,19 +8,20 @@ use conn_core::ring::fetch::MAX_READS;
 use conn_core::ring::offer::{HalfOffer, Place, RingOffer, Tail};
 use verbs_safe::{
     CompletionChannel, CompletionQueue, CqConfig, CreateCqError, Mapping, ProtectionDomain,
-    QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig, SharedRegionConfig,
-    SourceRing,
+    QueuePair, QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig,
+    SharedRegionConfig, SourceRing,
 };
 
 use super::link::{Link, LinkParts, WORDS_BYTES};
-use super::sender::{Sender, SenderParts};
+use super::sender::Sender;
 use super::{BufferedRead, Config, Receiver};
+use crate::common::Common;
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError, check};
 use crate::half::driven::Sender as _;
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
+use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::ControlBlock;
 use crate::ring::{Layout, RingShape};
@@ -73,16 +74,19 @@ impl Protocol for BufferedRead {
         // The peer reads the tail and writes the head.
         let access = RemoteAccess { read: true, write: true, atomic: false };
         let block = ControlBlock::new(device, &pd, access)?;
-        // Its completions are polled for: no thread sleeps on them.
-        let (cq, _) = completion_queue(device, SENDER_DEPTH, WaitStrategy::Spin)?;
+        // Its completions are polled for, as nothing announces what the receiver writes: no thread
+        // sleeps on them.
+        let polled = Common { wait: WaitStrategy::Spin, ..config.common };
+        let mut waiting = Waiting::create(device, SENDER_DEPTH, polled)?;
+        waiting.common = config.common;
         let shape = QueuePairConfig {
             access,
             max_send_wr: SENDER_DEPTH,
             send_slots: 0,
-            ..queue_pair(&cq, config)
+            ..queue_pair(&waiting.cq, config)
         };
         let pair = NewPair::create(device, &pd, &shape, ())?;
-        Ok(NewSender { pair, cq, ring, block, geometry, config: *config })
+        Ok(NewSender { pair, waiting, ring, block, geometry })
     }
 
     fn new_link(
@@ -118,11 +122,10 @@ impl Protocol for BufferedRead {
 #[derive(Debug)]
 pub struct NewSender {
     pair: NewPair,
-    cq: CompletionQueue,
+    waiting: Waiting,
     ring: SourceRing,
     block: ControlBlock,
     geometry: Geometry,
-    config: Config,
 }
 
 impl NewHalf for NewSender {
@@ -143,18 +146,11 @@ impl NewHalf for NewSender {
 
 impl setup::NewSender for NewSender {
     fn connect(self, peer: &PeerHalf<HalfOffer>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        let (control, queue, _) = self.pair.connect(&peer.endpoint, wire)?;
         // Each request is signalled.
         let tracker = tracker(SENDER_DEPTH - 1, 1, 1);
-        let posting = Posting::new(control, queue, tracker, AtEnd::Answers);
-        // Nothing announces what the receiver writes.
-        let waiting = Waiting::new(self.cq, None, self.config.common);
-        Ok(Sender::new(SenderParts {
-            half: Half::new(posting, waiting),
-            ring: self.ring,
-            block: self.block,
-            source: Source::new(self.geometry),
-        }))
+        let (posting, _) = self.pair.connect(&peer.endpoint, wire, tracker, AtEnd::Answers)?;
+        let (half, source) = (Half::new(posting, self.waiting), Source::new(self.geometry));
+        Ok(Sender::new(half, self.ring, self.block, source))
     }
 
     fn abandon(mut done: Sender) {
@@ -229,7 +225,8 @@ impl setup::NewLink for NewLink {
         let tail = tail.map_err(|e| failed(&e))?;
         let tail_id = self.pair.queues.send.attach(&tail).map_err(|e| failed(&e))?;
         let reader = Reader::new(offer.geometry, config.reader(&offer.geometry)).map_err(unfit)?;
-        let (control, queue, recv) = self.pair.connect(&peer.endpoint, wire)?;
+        let NewPair { queues: QueuePair { control, send: queue, recv }, psn } = self.pair;
+        let control = wire.connect(control, psn, &peer.endpoint)?;
         let wake_ups =
             recv.ok_or_else(|| device.error("use a queue pair", &"it has no receive side"))?;
         let (cq, channel) = (self.cq, self.channel);
@@ -251,11 +248,6 @@ impl setup::NewLink for NewLink {
 
     fn join(link: Box<Link>, receiver: &mut Receiver) -> Peer {
         receiver.add(link)
-    }
-
-    /// All that the peer can have used is the link's own.
-    fn abandon(link: Box<Link>, _receiver: &mut Receiver) {
-        drop(link);
     }
 }
 

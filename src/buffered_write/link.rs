@@ -46,20 +46,16 @@ struct Tail {
     inline: Option<InlineRecord>,
 }
 
-/// Parts of a link, which the set-up hands over.
-pub(super) struct LinkParts {
-    pub(super) posting: Posting,
-    pub(super) recv: Option<RecvQueue<()>>,
-    pub(super) core: WriteReceiver,
-    pub(super) ring: SharedRegion,
-    pub(super) block: ControlBlock,
-    pub(super) peer_block: Place,
-}
-
 /// Making, inspecting.
 impl Link {
-    pub(super) fn new(parts: LinkParts) -> Link {
-        let LinkParts { posting, recv, core, ring, block, peer_block } = parts;
+    pub(super) fn new(
+        posting: Posting,
+        recv: Option<RecvQueue<()>>,
+        core: WriteReceiver,
+        ring: SharedRegion,
+        block: ControlBlock,
+        peer_block: Place,
+    ) -> Link {
         Link {
             posting,
             recv,

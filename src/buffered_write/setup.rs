@@ -5,28 +5,25 @@ use conn_core::buffered_write::{MAX_CAPACITY, WriteReceiver, WriteSender};
 use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::ring::Geometry;
 use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
-use verbs_safe::{
-    CompletionChannel, CompletionQueue, ProtectionDomain, QueuePairConfig, RecvSide, RemoteAccess,
-    SharedRegion,
-};
+use verbs_safe::{ProtectionDomain, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
 
 use super::config::Tail;
-use super::link::{Link, LinkParts, UPDATE_BYTES};
+use super::link::{Link, UPDATE_BYTES};
 use super::receiver::Receiver;
-use super::sender::{Sender, SenderParts};
+use super::sender::Sender;
 use super::{BufferedWrite, Config};
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError, check};
 use crate::half::driven::Sender as _;
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
+use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, place, register_ring};
 use crate::setup::{self, NewHalf, PeerHalf, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Wire, completion_queue, entries_for, tracker};
+use crate::wire::{Wire, entries_for, tracker};
 use crate::writing::Writing;
 
 /// Send-queue slots of a sender that data cannot take: probes.
@@ -65,14 +62,14 @@ impl Protocol for BufferedWrite {
         _: Option<&NoPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries_for(LINK_QUEUE + config.window() + 1, max_peers)?;
-        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-        Ok(Receiver::new(Waiting::new(cq, channel, config.common), config, max_peers))
+        let waiting = Waiting::create(device, entries, config.common)?;
+        Ok(Receiver::new(waiting, config, max_peers))
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let pd = device.new_domain()?;
         let depth = config.send_queue + SENDER_CONTROL;
-        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
+        let waiting = Waiting::create(device, depth, config.common)?;
         let (inline, zcopy) = inline_bytes(device, config);
         let shape = QueuePairConfig {
             port: config.common.transport.port,
@@ -82,11 +79,11 @@ impl Protocol for BufferedWrite {
             send_slot_bytes: inline.max(LINE_BYTES as u32) as usize,
             max_inline: inline.max(zcopy),
             max_parts: if zcopy > 0 { 2 } else { 1 },
-            ..QueuePairConfig::new(&cq, &cq)
+            ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
         };
         let pair = NewPair::create(device, &pd, &shape, ())?;
         let block = ControlBlock::new(device, &pd, WRITES)?;
-        Ok(NewSender { pd, pair, cq, channel, block, config: *config, inline })
+        Ok(NewSender { pd, pair, waiting, block, config: *config, inline })
     }
 
     fn new_link(
@@ -129,8 +126,7 @@ impl Protocol for BufferedWrite {
 pub struct NewSender {
     pd: ProtectionDomain,
     pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
+    waiting: Waiting,
     block: ControlBlock,
     config: Config,
     /// Bytes that go out of a slot.
@@ -177,24 +173,16 @@ impl setup::NewSender for NewSender {
         let staging = register_ring(wire.device, &self.pd, &ring.geometry, RemoteAccess::NONE)?;
         let attached = self.pair.queues.send.attach(&staging);
         let staging_id = attached.map_err(|e| wire.device.error("attach a ring", &e))?;
-        let (control, queue, _) = self.pair.connect(&peer.endpoint, wire)?;
         let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
         let config = self.config;
         let tracker = tracker(config.send_queue, SENDER_CONTROL, config.signal_interval());
-        let posting = Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed);
-        let waiting = Waiting::new(self.cq, self.channel, config.common);
-        Ok(Sender::new(SenderParts {
-            // Pushes have their own rules.
-            writing: Writing::new(posting, waiting, 1),
-            core: WriteSender::new(ring.geometry, window),
-            staging,
-            staging_id,
-            block: self.block,
-            peer_ring: ring.place,
-            peer_block,
-            inline: self.inline,
-            config,
-        }))
+        let at_end = AtEnd::ErrUnlessClosed;
+        let (posting, _) = self.pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+        // Pushes have their own rules.
+        let writing = Writing::new(posting, self.waiting, 1);
+        let core = WriteSender::new(ring.geometry, window);
+        let (staging, peer) = ((staging, staging_id), (ring.place, peer_block));
+        Ok(Sender::new(writing, core, staging, self.block, peer, self.inline, config))
     }
 
     fn abandon(mut sender: Sender) {
@@ -251,25 +239,14 @@ impl setup::NewLink for NewLink {
     ) -> Result<Link, ConnectError> {
         let missing = || unfit("it has no place for our head");
         let peer_block = peer.terms.control.ok_or_else(missing)?;
-        let (control, queue, recv) = self.pair.connect(&peer.endpoint, wire)?;
         let window = (self.config.window() > 0).then_some(self.config.window());
         let tracker = tracker(LINK_QUEUE - LINK_CONTROL, LINK_CONTROL, LINK_QUEUE / 4);
-        Ok(Link::new(LinkParts {
-            posting: Posting::new(control, queue, tracker, AtEnd::Err),
-            recv,
-            core: WriteReceiver::new(self.geometry, self.config.told_bytes(), window),
-            ring: self.ring,
-            block: self.block,
-            peer_block,
-        }))
+        let (posting, recv) = self.pair.connect(&peer.endpoint, wire, tracker, AtEnd::Err)?;
+        let core = WriteReceiver::new(self.geometry, self.config.told_bytes(), window);
+        Ok(Link::new(posting, recv, core, self.ring, self.block, peer_block))
     }
 
     fn join(link: Link, receiver: &mut Receiver) -> Peer {
         receiver.add(link)
-    }
-
-    /// All that the peer can have used is the link's own.
-    fn abandon(link: Link, _receiver: &mut Receiver) {
-        drop(link);
     }
 }

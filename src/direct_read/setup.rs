@@ -8,13 +8,10 @@ use conn_core::direct_read::{
     AckMode, Offers, Place, ReadSlot, Reads, ReadsConfig, SignalAt, TERMS_LEN, Terms,
 };
 use conn_core::handshake::{Endpoint, ProtocolId};
-use verbs_safe::{
-    Buffer, CompletionChannel, CompletionQueue, ProtectionDomain, QueuePairConfig, RecvSide,
-    RemoteAccess, SharedRegion,
-};
+use verbs_safe::{Buffer, ProtectionDomain, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
 
-use super::link::LinkParts;
-use super::receiver::{Receiver, ReceiverParts};
+use super::link::Link;
+use super::receiver::Receiver;
 use super::sender::{SIGNAL_STRIDE, SIGNALS_AT, SenderParts};
 use super::{Config, Offer, Sender};
 use crate::device::Device;
@@ -22,13 +19,13 @@ use crate::doorbell;
 use crate::error::{ConfigError, ConnectError};
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
+use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::{peer_memory, place};
 use crate::sending::Half;
 use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Port, Wire, completion_queue, entries, tracker};
+use crate::wire::{Port, Wire, entries, tracker};
 
 /// Places for control, in either send queue, and for what comes besides messages: a wakeup,
 /// a goodbye.
@@ -138,8 +135,7 @@ pub struct NewSender<B> {
     buffers: PhantomData<fn() -> B>,
     pd: ProtectionDomain,
     pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
+    waiting: Waiting,
     memory: SharedRegion,
     reads: u8,
 }
@@ -148,7 +144,7 @@ impl<B: Offer> NewSender<B> {
     pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender<B>, ConnectError> {
         let (reads, _) = read_limits(device, config.reads)?;
         let (depth, notices) = (config.window + CONTROL, config.window + CONTROL);
-        let (cq, channel) = completion_queue(device, depth + notices, config.common.wait)?;
+        let waiting = Waiting::create(device, depth + notices, config.common)?;
         let bytes = SIGNALS_AT + config.window as usize * SIGNAL_STRIDE;
         let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
         let memory = peer_memory(device, device.pd(), bytes as u64, write)?;
@@ -160,12 +156,12 @@ impl<B: Offer> NewSender<B> {
             send_slot_bytes: config.request_bytes() as usize,
             max_inline: config.request_bytes(),
             recv: RecvSide::Own { slots: notices, slot_bytes: 0 },
-            ..QueuePairConfig::new(&cq, &cq)
+            ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
         };
         let mut pair = NewPair::create(device, device.pd(), &shape, ())?;
         pair.post_receives(device, notices)?;
         let (config, pd) = (*config, device.pd().clone());
-        Ok(NewSender { config, buffers: PhantomData, pd, pair, cq, channel, memory, reads })
+        Ok(NewSender { config, buffers: PhantomData, pd, pair, waiting, memory, reads })
     }
 }
 
@@ -195,15 +191,14 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
             .checked_sub(conn_core::direct_read::HEADER_LEN)
             .ok_or_else(|| unfit("the receiver's buffers hold no request"))?;
         let wire = Wire { rd_atomic: self.reads.min(terms.reads), ..*wire };
-        let (control, queue, recv) = self.pair.connect(end, &wire)?;
+        let tracker = tracker(config.window, CONTROL, (config.window / 4).max(1));
+        // In ERR, so that the peer's device cannot read the buffers that are given back.
+        let (posting, recv) = self.pair.connect(end, &wire, tracker, AtEnd::Err)?;
         let notices =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
         let window = config.window.min(end.recv_depth);
-        let tracker = tracker(config.window, CONTROL, (config.window / 4).max(1));
-        // In ERR, so that the peer's device cannot read the buffers that are given back.
-        let posting = Posting::new(control, queue, tracker, AtEnd::Err);
         Ok(Sender::new(SenderParts {
-            half: Half::new(posting, Waiting::new(self.cq, self.channel, config.common)),
+            half: Half::new(posting, self.waiting),
             notices,
             offers: Offers::new(window).map_err(unfit)?,
             memory: self.memory,
@@ -238,7 +233,7 @@ pub(super) fn receiver(
     let each = link_depth(config) + CONTROL + if request_buffers.is_none() { share } else { 0 };
     let buffers = request_buffers.unwrap_or(0);
     let total = each.checked_mul(max_peers).and_then(|own| own.checked_add(buffers));
-    let (cq, channel) = completion_queue(device, entries(total, max_peers)?, config.common.wait)?;
+    let waiting = Waiting::create(device, entries(total, max_peers)?, config.common)?;
     let shared = request_buffers.map(|buffers| {
         let made = device.pd().create_shared_pool(buffers, config.request_bytes() as usize, ());
         let (mut poster, _) =
@@ -249,9 +244,7 @@ pub(super) fn receiver(
         Ok::<_, ConnectError>(poster)
     });
     let shared = shared.transpose()?;
-    let (config, pd) = (*config, device.pd().clone());
-    let waiting = Waiting::new(cq, channel, config.common);
-    Ok(Receiver::new(ReceiverParts { waiting, shared, share, max_peers, config, pd }))
+    Ok(Receiver::new(waiting, shared, share, max_peers, *config, device.pd().clone()))
 }
 
 /// A link whose queue pair waits for its peer.
@@ -266,7 +259,7 @@ pub struct NewLink {
 
 impl NewHalf for NewLink {
     type Terms = Terms;
-    type Done = LinkParts;
+    type Done = Link;
 
     fn endpoint(&self) -> Endpoint {
         self.pair.endpoint(self.config.window, self.config.request_bytes())
@@ -287,35 +280,30 @@ impl setup::NewLink for NewLink {
         peer: &PeerHalf<Terms>,
         wire: &Wire<'_>,
         _receiver: &mut Receiver,
-    ) -> Result<LinkParts, ConnectError> {
+    ) -> Result<Link, ConnectError> {
         let (config, terms) = (&self.config, &peer.terms);
         if terms.ack == AckMode::Cumulative && terms.counts.is_none() {
             return Err(unfit("the sender has no count to be written"));
         }
         let rd_atomic = self.reads.min(terms.reads);
         let wire = Wire { rd_atomic, ..*wire };
-        let (control, queue, recv) = self.pair.connect(&peer.endpoint, &wire)?;
         let depth = link_depth(config);
         let reads = reads_config(peer, config, wire.port, rd_atomic);
         let slots = vec![ReadSlot::default(); reads.window as usize].into_boxed_slice();
         let tracker = tracker(depth, CONTROL, (depth / 4).max(1));
-        Ok(LinkParts {
-            // In ERR, so that its device lets go of the buffers that messages are read into.
-            posting: Posting::new(control, queue, tracker, AtEnd::Err),
-            recv,
-            reads: Reads::new(reads, slots).map_err(unfit)?,
-            // The sender of the other modes looks at no count here.
-            memory: (terms.ack == AckMode::Pull).then_some(self.memory),
-            counts: terms.counts,
-            too_early: config.too_early,
-        })
+        // In ERR, so that its device lets go of the buffers that messages are read into.
+        let (posting, recv) = self.pair.connect(&peer.endpoint, &wire, tracker, AtEnd::Err)?;
+        let reads = Reads::new(reads, slots).map_err(unfit)?;
+        // The sender of the other modes looks at no count here.
+        let memory = (terms.ack == AckMode::Pull).then_some(self.memory);
+        Ok(Link::new(posting, recv, reads, memory, terms.counts, config.too_early))
     }
 
-    fn join(link: LinkParts, receiver: &mut Receiver) -> Peer {
+    fn join(link: Link, receiver: &mut Receiver) -> Peer {
         receiver.add(link)
     }
 
-    fn abandon(link: LinkParts, receiver: &mut Receiver) {
+    fn abandon(link: Link, receiver: &mut Receiver) {
         receiver.forget(link);
     }
 }

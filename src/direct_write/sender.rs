@@ -40,48 +40,20 @@ pub struct SenderStats {
 /// went. A sender that has ended with an error says no goodbye.
 #[derive(Debug)]
 pub struct Sender {
-    writing: Writing,
-    core: BufferSender,
-    detection: Detection,
-    /// Memory to which the receiver writes which buffers are free.
-    slots: SharedRegion,
-    slot_count: u32,
-    peer_buffers: Place,
-    limit: u32,
-    /// The message that found no credit last.
-    stalled_at: Option<u64>,
-    stats: SenderStats,
-}
-
-/// Parts of a sender, which the set-up hands over.
-pub(super) struct SenderParts {
     pub(super) writing: Writing,
     pub(super) core: BufferSender,
     pub(super) detection: Detection,
+    /// Memory to which the receiver writes which buffers are free.
     pub(super) slots: SharedRegion,
     pub(super) slot_count: u32,
     pub(super) peer_buffers: Place,
     pub(super) limit: u32,
+    /// The message that found no credit last.
+    pub(super) stalled_at: Option<u64>,
+    pub(super) stats: SenderStats,
 }
 
 impl Sender {
-    pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { writing, core, detection, slots, slot_count, peer_buffers, limit } =
-            parts;
-        let stats = SenderStats::default();
-        Sender {
-            writing,
-            core,
-            detection,
-            slots,
-            slot_count,
-            peer_buffers,
-            limit,
-            stalled_at: None,
-            stats,
-        }
-    }
-
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {

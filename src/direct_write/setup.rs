@@ -7,26 +7,24 @@ use conn_core::direct_write::{
     slots_bytes,
 };
 use conn_core::handshake::{Endpoint, ProtocolId};
-use verbs_safe::{
-    CompletionChannel, CompletionQueue, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion,
-};
+use verbs_safe::{QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
 
 use super::in_place::Buffers;
 use super::link::{Lending, Link, SLOTS_PER_WRITE};
-use super::sender::{Sender, SenderParts};
+use super::sender::{Sender, SenderStats};
 use super::{Config, Detection, DirectWrite, Receiver};
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError, check};
 use crate::half::driven::Sender as _;
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
+use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
 use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Wire, completion_queue, entries_for, tracker};
+use crate::wire::{Wire, entries_for, tracker};
 use crate::writing::Writing;
 
 /// Send-queue slots that data cannot take: probes, and the goodbye or the stop.
@@ -61,15 +59,15 @@ impl Protocol for DirectWrite {
         _: Option<&NoPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries_for(LINK_QUEUE + config.receives(), max_peers)?;
-        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-        let receiving = Receiving::new(Lending::default(), cq, channel, max_peers, config.common);
+        let waiting = Waiting::create(device, entries, config.common)?;
+        let receiving = Receiving::new(Lending::default(), waiting, max_peers);
         Ok(Receiver { receiving, receives: config.receives() })
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let pd = device.new_domain()?;
         let depth = config.send_queue + CONTROL;
-        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
+        let waiting = Waiting::create(device, depth, config.common)?;
         let shape = QueuePairConfig {
             port: config.common.transport.port,
             access: WRITES,
@@ -77,11 +75,11 @@ impl Protocol for DirectWrite {
             send_slots: depth,
             send_slot_bytes: (padded(config.message_bytes) + TRAILER_BYTES) as usize,
             max_inline: config.inline.asked_bytes(),
-            ..QueuePairConfig::new(&cq, &cq)
+            ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
         };
         let pair = NewPair::create(device, &pd, &shape, ())?;
         let slots = peer_memory(device, &pd, slots_bytes(config.max_peer_buffers), WRITES)?;
-        Ok(NewSender { pair, cq, channel, slots, config: *config })
+        Ok(NewSender { pair, waiting, slots, config: *config })
     }
 
     fn new_link(
@@ -134,8 +132,7 @@ impl FixedTerms for Terms {
 #[derive(Debug)]
 pub struct NewSender {
     pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
+    waiting: Waiting,
     slots: SharedRegion,
     config: Config,
 }
@@ -162,20 +159,21 @@ impl setup::NewSender for NewSender {
         let too_many =
             || unfit(format!("it has {} buffers, here are {slot_count} allowed", layout.buffers()));
         let core = BufferSender::new(layout, slot_count).ok_or_else(too_many)?;
-        let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
         let config = self.config;
         let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
-        let posting = Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed);
-        let waiting = Waiting::new(self.cq, self.channel, config.common);
-        Ok(Sender::new(SenderParts {
-            writing: Writing::new(posting, waiting, config.batch),
+        let at_end = AtEnd::ErrUnlessClosed;
+        let (posting, _) = self.pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+        Ok(Sender {
+            writing: Writing::new(posting, self.waiting, config.batch),
             core,
             detection,
             slots: self.slots,
             slot_count,
             peer_buffers: place,
             limit: layout.max_message().min(config.message_bytes),
-        }))
+            stalled_at: None,
+            stats: SenderStats::default(),
+        })
     }
 
     fn abandon(mut sender: Sender) {
@@ -231,10 +229,11 @@ impl setup::NewLink for NewLink {
         let storage = vec![0; layout.buffers() as usize].into_boxed_slice();
         let too_few = || unfit(format!("it has {slots} slots for {} buffers", layout.buffers()));
         let core = BufferReceiver::new(layout, slots, found, storage).ok_or_else(too_few)?;
-        let (control, send, recv) = self.pair.connect(&peer.endpoint, wire)?;
         let tracker = tracker(LINK_QUEUE - CONTROL, CONTROL, LINK_QUEUE / 4);
+        let at_end = AtEnd::ErrUnlessClosed;
+        let (posting, recv) = self.pair.connect(&peer.endpoint, wire, tracker, at_end)?;
         Ok(Link {
-            posting: Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed),
+            posting,
             recv: recv.filter(|_| found == Found::Immediate),
             core,
             buffers: Buffers::new(self.buffers, layout.buffers())
@@ -252,10 +251,5 @@ impl setup::NewLink for NewLink {
     fn join(link: Link, receiver: &mut Receiver) -> Peer {
         let longest = link.core.layout().max_message();
         receiver.receiving.add(link, longest)
-    }
-
-    /// All that the peer can have used is the link's own.
-    fn abandon(link: Link, _receiver: &mut Receiver) {
-        drop(link);
     }
 }

@@ -130,18 +130,15 @@ impl std::ops::Add for Work {
     }
 }
 
-pub(crate) struct LinkParts {
-    pub(crate) posting: Posting,
-    pub(crate) grantor: Option<CreditGrantor>,
-    pub(crate) source: Source,
-    pub(crate) packed: bool,
-    pub(crate) place: u32,
-}
-
 /// Making, inspecting.
 impl Link {
-    pub(crate) fn new(parts: LinkParts) -> Link {
-        let LinkParts { posting, grantor, source, packed, place } = parts;
+    pub(crate) fn new(
+        posting: Posting,
+        grantor: Option<CreditGrantor>,
+        source: Source,
+        packed: bool,
+        place: u32,
+    ) -> Link {
         Link {
             posting,
             grantor,

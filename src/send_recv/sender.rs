@@ -83,25 +83,21 @@ pub struct Sender {
     stats: SenderStats,
 }
 
-/// Parts of a sender, which the set-up hands over.
-pub(crate) struct SenderParts {
-    pub(crate) half: Half,
-    pub(crate) credits: RecvQueue<()>,
-    pub(crate) window: CreditWindow,
-    pub(crate) borrower: Option<Borrower>,
-    pub(crate) config: Config,
-    pub(crate) limit: usize,
-}
-
 /// Making, inspecting.
 impl Sender {
     /// Completions polled at a time. A completion stands for many messages here, so that a
     /// small number is enough.
     pub(crate) const POLL_BATCH: usize = 16;
 
-    pub(crate) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { half, credits, window, borrower, config, limit } = parts;
-        let pack = Packer::new(config.pack_bytes.min(limit as u32));
+    pub(crate) fn new(
+        half: Half,
+        credits: RecvQueue<()>,
+        window: CreditWindow,
+        borrower: Option<Borrower>,
+        config: Config,
+        limit: u32,
+    ) -> Sender {
+        let pack = Packer::new(config.pack_bytes.min(limit));
         Sender {
             half,
             credits,
@@ -116,7 +112,7 @@ impl Sender {
             taken: WrId(0),
             config,
             gathers: false,
-            limit,
+            limit: limit as usize,
             loan_waits: LoanWaits::default(),
             stats: SenderStats::default(),
         }

@@ -7,14 +7,12 @@ use conn_core::loan::{Borrower, MAX_IN_FLIGHT};
 use conn_core::pack::Packer;
 use conn_core::pool::{PoolConfig, PoolCounts};
 use host::plant::{Plant, is_planted};
-use verbs_safe::{
-    CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide, RemoteAccess,
-};
+use verbs_safe::{QueuePair, QueuePairConfig, RecvSide, RemoteAccess};
 
-use super::link::{Link, LinkParts, OwnBuffers, Source};
+use super::link::{Link, OwnBuffers, Source};
 use super::receiver::Receiver;
 use super::returns::Returns;
-use super::sender::{Sender, SenderParts};
+use super::sender::Sender;
 use super::shared::SlotReturn;
 use super::shared::{Address, Member, SharedPool};
 use super::stale_links::MAX_STALE_LINKS;
@@ -29,7 +27,7 @@ use crate::protocol::{Protocol, Served};
 use crate::sending::Half;
 use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Wire, completion_queue, entries, tracker};
+use crate::wire::{Wire, entries, tracker};
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
 /// queue. The receiver chooses its threshold so that they suffice.
@@ -67,17 +65,16 @@ impl Protocol for SendRecv {
         pool: Option<&SharedPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries(completions(config, max_peers, pool), max_peers)?;
-        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
+        let waiting = Waiting::create(device, entries, config.common)?;
         let returns = Returns::new(max_peers, config.recv_depth + 1)
             .map_err(|error| ConnectError::System { what: "an event descriptor", error })?;
-        let waiting = Waiting::new(cq, channel, config.common);
         Ok(Receiver::new(waiting, returns, config, max_peers))
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let config = &planted(*config);
         let depth = config.unacked + SENDER_CONTROL;
-        let (cq, channel) = completion_queue(device, depth + CONTROL_SLOTS, config.common.wait)?;
+        let waiting = Waiting::create(device, depth + CONTROL_SLOTS, config.common)?;
         let shape = QueuePairConfig {
             port: config.common.transport.port,
             access: PROBES,
@@ -86,11 +83,11 @@ impl Protocol for SendRecv {
             send_slot_bytes: config.message_bytes as usize,
             max_inline: config.inline.asked_bytes().min(config.message_bytes),
             recv: RecvSide::Own { slots: CONTROL_SLOTS, slot_bytes: 0 },
-            ..QueuePairConfig::new(&cq, &cq)
+            ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
         };
         let mut pair = NewPair::create(device, device.messages_pd(), &shape, ())?;
         pair.post_receives(device, CONTROL_SLOTS)?;
-        Ok(NewSender { config: *config, pair, cq, channel })
+        Ok(NewSender { config: *config, pair, waiting })
     }
 
     fn new_link(
@@ -170,8 +167,7 @@ fn completions(config: &Config, max_peers: u32, pool: Option<&SharedPool>) -> Op
 pub struct NewSender {
     config: Config,
     pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
+    waiting: Waiting,
 }
 
 impl NewHalf for NewSender {
@@ -187,10 +183,11 @@ impl NewHalf for NewSender {
 
 impl setup::NewSender for NewSender {
     fn connect(self, peer: &PeerHalf<()>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        let (control, queue, recv) = self.pair.connect(&peer.endpoint, wire)?;
         // Its credits may be loans.
         let lends = peer.options.contains(Options::LOANS);
         let (config, peer) = (&self.config, &peer.endpoint);
+        let tracker = tracker(config.unacked, SENDER_CONTROL, config.signal_interval());
+        let (posting, recv) = self.pair.connect(peer, wire, tracker, AtEnd::ErrUnlessClosed)?;
         let credits =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
         let limit = peer.max_message.min(config.message_bytes);
@@ -205,16 +202,8 @@ impl setup::NewSender for NewSender {
             false => CreditWindow::new(peer.recv_depth).map(|window| (None, window)),
         }
         .map_err(unfit)?;
-        let tracker = tracker(config.unacked, SENDER_CONTROL, config.signal_interval());
-        let posting = Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed);
-        Ok(Sender::new(SenderParts {
-            half: Half::new(posting, Waiting::new(self.cq, self.channel, config.common)),
-            credits,
-            window,
-            borrower,
-            config: *config,
-            limit: limit as usize,
-        }))
+        let half = Half::new(posting, self.waiting);
+        Ok(Sender::new(half, credits, window, borrower, *config, limit))
     }
 
     fn abandon(mut sender: Sender) {
@@ -274,13 +263,9 @@ impl setup::NewLink for NewLink {
             }
         };
         let tracker = tracker(CONTROL_SLOTS - 1, 1, CONTROL_SLOTS / 4);
-        let link = Link::new(LinkParts {
-            posting: Posting::new(wire.unjoined(control.clone()), send, tracker, AtEnd::Err),
-            grantor,
-            source,
-            packed: peer.options.contains(Options::PACKED),
-            place: self.place,
-        });
+        let posting = Posting::new(wire.unjoined(control.clone()), send, tracker, AtEnd::Err);
+        let is_packed = peer.options.contains(Options::PACKED);
+        let link = Link::new(posting, grantor, source, is_packed, self.place);
         // Last: from here on, messages of the peer take buffers, which may be a pool's.
         match wire.join(&control, psn, end) {
             Ok(()) => Ok(link),

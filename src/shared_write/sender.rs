@@ -100,19 +100,15 @@ const FIRST_REST: Duration = Duration::from_micros(1);
 /// Messages between two looks at the completions of the requests for a ticket.
 const MESSAGES_PER_LOOK: u64 = 8;
 
-/// Parts of a sender, which the set-up hands over.
-pub(super) struct SenderParts {
-    pub(super) writing: Writing,
-    pub(super) core: ExtentSender,
-    pub(super) peer: PeerRing,
-    pub(super) memory: SharedRegion,
-    pub(super) landing: RegionId,
-    pub(super) limit: u32,
-}
-
 impl Sender {
-    pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { writing, core, peer, memory, landing, limit } = parts;
+    /// `landing` names the memory in the send queue.
+    pub(super) fn new(
+        writing: Writing,
+        core: ExtentSender,
+        peer: PeerRing,
+        (memory, landing): (SharedRegion, RegionId),
+        limit: u32,
+    ) -> Sender {
         Sender {
             writing,
             core,

@@ -4,27 +4,24 @@
 use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::shared_write::terms::{TERMS_LEN, Terms};
 use conn_core::shared_write::{ExtentSender, STOP_BYTES, record_bytes};
-use verbs_safe::{
-    Atomics, CompletionChannel, CompletionQueue, QueuePairConfig, RecvSide, RemoteAccess,
-    SharedRegion,
-};
+use verbs_safe::{Atomics, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
 
 use super::link::Link;
 use super::ring::Ring;
-use super::sender::{CONTROL, MEMORY_BYTES, PeerRing, Sender, SenderParts};
+use super::sender::{CONTROL, MEMORY_BYTES, PeerRing, Sender};
 use super::{Config, Receiver, SharedWrite};
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError};
 use crate::half::driven::Sender as _;
 use crate::new_pair::NewPair;
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
+use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
 use crate::setup::{self, Agreement, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Wire, completion_queue, entries_for, tracker};
+use crate::wire::{Wire, entries_for, tracker};
 use crate::writing::Writing;
 
 /// Send-queue slots of a receiver: a probe, and the stop.
@@ -64,15 +61,15 @@ impl Protocol for SharedWrite {
         }
         let layout = config.layout(max_peers)?;
         let entries = entries_for(LINK_QUEUE, max_peers)?;
-        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
+        let waiting = Waiting::create(device, entries, config.common)?;
         let ring = Ring::new(device, layout)?;
-        Ok(Receiver { receiving: Receiving::new(ring, cq, channel, max_peers, config.common) })
+        Ok(Receiver { receiving: Receiving::new(ring, waiting, max_peers) })
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let pd = device.new_domain()?;
         let depth = config.send_queue + CONTROL;
-        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
+        let waiting = Waiting::create(device, depth, config.common)?;
         let shape = QueuePairConfig {
             port: config.common.transport.port,
             access: WRITES,
@@ -80,11 +77,11 @@ impl Protocol for SharedWrite {
             send_slots: depth,
             send_slot_bytes: record_bytes(config.message_bytes) as usize,
             max_inline: config.inline.asked_bytes(),
-            ..QueuePairConfig::new(&cq, &cq)
+            ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
         };
         let pair = NewPair::create(device, &pd, &shape, ())?;
         let memory = peer_memory(device, &pd, MEMORY_BYTES, WRITES)?;
-        Ok(NewSender { pair, cq, channel, memory, config: *config })
+        Ok(NewSender { pair, waiting, memory, config: *config })
     }
 
     fn new_link(
@@ -139,8 +136,7 @@ impl FixedTerms for Terms {
 #[derive(Debug)]
 pub struct NewSender {
     pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
+    waiting: Waiting,
     memory: SharedRegion,
     config: Config,
 }
@@ -166,19 +162,17 @@ impl setup::NewSender for NewSender {
         };
         let landing = self.pair.queues.send.attach(&self.memory);
         let landing = landing.map_err(|e| wire.device.error("attach memory", &e))?;
-        let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
         let config = self.config;
         let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
-        let posting = Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed);
-        let waiting = Waiting::new(self.cq, self.channel, config.common);
-        Ok(Sender::new(SenderParts {
-            writing: Writing::new(posting, waiting, config.batch),
-            core: ExtentSender::new(layout),
-            peer: PeerRing { place, link, apart },
-            memory: self.memory,
-            landing,
-            limit: layout.max_message().min(config.message_bytes),
-        }))
+        let at_end = AtEnd::ErrUnlessClosed;
+        let (posting, _) = self.pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+        Ok(Sender::new(
+            Writing::new(posting, self.waiting, config.batch),
+            ExtentSender::new(layout),
+            PeerRing { place, link, apart },
+            (self.memory, landing),
+            layout.max_message().min(config.message_bytes),
+        ))
     }
 
     fn abandon(mut sender: Sender) {
@@ -223,12 +217,13 @@ impl setup::NewLink for NewLink {
         let Terms::Sender { place } = peer.terms else {
             return Err(unfit("it has no memory for our stop"));
         };
-        let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
+        let tracker = tracker(LINK_QUEUE / 2, LINK_QUEUE / 2, LINK_QUEUE / 2);
+        let at_end = AtEnd::ErrUnlessClosed;
+        let (posting, _) = self.pair.connect(&peer.endpoint, wire, tracker, at_end)?;
         // From here on it may take tickets.
         receiver.receiving.shared.core.open(self.number);
-        let tracker = tracker(LINK_QUEUE / 2, LINK_QUEUE / 2, LINK_QUEUE / 2);
         Ok(Link {
-            posting: Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed),
+            posting,
             number: self.number,
             peer_stop: place,
             is_broken: false,
