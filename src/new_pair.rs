@@ -1,4 +1,4 @@
-//! A queue pair in the making, of either half of a connection.
+//! A half of a connection in the making, and its queue pair.
 
 use conn_core::handshake::Endpoint;
 use verbs_safe::{ProtectionDomain, QueuePair, QueuePairConfig, RecvQueue, Recycle};
@@ -6,7 +6,10 @@ use verbs_safe::{ProtectionDomain, QueuePair, QueuePairConfig, RecvQueue, Recycl
 use crate::device::{Device, DeviceError};
 use crate::doorbell;
 use crate::error::ConnectError;
+use crate::peer::Peer;
 use crate::posting::{AtEnd, Posting};
+use crate::sending::Sends;
+use crate::setup::{HalfTerms, NewHalf, NewLink, NewSender, PeerHalf};
 use crate::wire::{Tracker, Wire};
 
 /// A queue pair in INIT, and the number that its packets begin with.
@@ -53,5 +56,83 @@ impl<R: Recycle> NewPair<R> {
         let QueuePair { control, send, recv } = self.queues;
         let control = wire.connect(control, self.psn, end)?;
         Ok((Posting::new(control, send, tracker, at_end), recv))
+    }
+}
+
+/// Makes a half of what its peer has told: of a receiver `R`, if it is a link.
+type Connect<T, D, R> = dyn FnOnce(&PeerHalf<T>, &Wire<'_>, &mut R) -> Result<D, ConnectError>;
+
+/// A half in the making: what its peer has to know, and how it connects.
+pub struct HalfDraft<T, D, R = ()> {
+    endpoint: Endpoint,
+    terms: T,
+    connect: Box<Connect<T, D, R>>,
+}
+
+impl<T, D, R> HalfDraft<T, D, R> {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        terms: T,
+        connect: impl FnOnce(&PeerHalf<T>, &Wire<'_>, &mut R) -> Result<D, ConnectError> + 'static,
+    ) -> HalfDraft<T, D, R> {
+        HalfDraft { endpoint, terms, connect: Box::new(connect) }
+    }
+}
+
+impl<T: HalfTerms, D, R> NewHalf for HalfDraft<T, D, R> {
+    type Terms = T;
+    type Done = D;
+
+    fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    fn terms(&self) -> T {
+        self.terms
+    }
+}
+
+impl<T: HalfTerms, S: Sends> NewSender for HalfDraft<T, S> {
+    fn connect(self, peer: &PeerHalf<T>, wire: &Wire<'_>) -> Result<S, ConnectError> {
+        (self.connect)(peer, wire, &mut ())
+    }
+
+    fn abandon(mut sender: S) {
+        sender.half_mut().posting.close();
+    }
+}
+
+/// A receiver, which links join.
+pub(crate) trait LinkHost {
+    /// Type of its links.
+    type Link;
+
+    /// Gives a link a place, and its peer a number.
+    fn add(&mut self, link: Self::Link) -> Peer;
+
+    /// Ends a link that has got no place. The peer can have used the link's own memory only.
+    fn forget(&mut self, link: Self::Link) {
+        drop(link);
+    }
+}
+
+impl<T: HalfTerms, L, R: LinkHost<Link = L>> NewLink for HalfDraft<T, L, R> {
+    type Receiver = R;
+
+    fn connect(
+        self,
+        peer: &PeerHalf<T>,
+        wire: &Wire<'_>,
+        receiver: &mut R,
+    ) -> Result<L, ConnectError> {
+        (self.connect)(peer, wire, receiver)
+    }
+
+    fn join(link: L, receiver: &mut R) -> Peer {
+        receiver.add(link)
+    }
+
+    fn abandon(link: L, receiver: &mut R) {
+        receiver.forget(link);
     }
 }

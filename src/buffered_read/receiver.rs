@@ -13,6 +13,7 @@ use crate::arm::{Arm, Arming, is_same};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::{RecvHalf, driven};
 use crate::keepalive::{Rounds, SILENT};
+use crate::new_pair::LinkHost;
 use crate::peer::Peer;
 use crate::ring::turns::Turns;
 use crate::wait::{Deadline, Idle, POLL_SLEEP, Step, WaitStrategy, poll_after, shares_processor};
@@ -111,20 +112,6 @@ impl Receiver {
         }
     }
 
-    pub(super) fn add(&mut self, mut link: Box<Link>) -> Peer {
-        let peer = Peer(self.next_peer);
-        self.next_peer += 1;
-        link.peer = peer;
-        let vacant = self.links.iter().position(Option::is_none);
-        let place = vacant.unwrap_or(self.links.len());
-        if vacant.is_none() {
-            self.links.push(None);
-        }
-        self.links[place] = Some(link);
-        self.turns.add(place as u32);
-        peer
-    }
-
     /// Returns the counters of what was done so far, for the senders that have gone as well.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
@@ -148,6 +135,24 @@ impl Receiver {
     #[must_use]
     pub fn qp_nums(&self) -> Vec<u32> {
         self.links.iter().flatten().map(|link| link.qp_num()).collect()
+    }
+}
+
+impl LinkHost for Receiver {
+    type Link = Box<Link>;
+
+    fn add(&mut self, mut link: Box<Link>) -> Peer {
+        let peer = Peer(self.next_peer);
+        self.next_peer += 1;
+        link.peer = peer;
+        let vacant = self.links.iter().position(Option::is_none);
+        let place = vacant.unwrap_or(self.links.len());
+        if vacant.is_none() {
+            self.links.push(None);
+        }
+        self.links[place] = Some(link);
+        self.turns.add(place as u32);
+        peer
     }
 }
 

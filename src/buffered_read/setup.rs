@@ -2,14 +2,13 @@
 
 use conn_core::buffered_read::{MAX_WORDS, Reader, Source};
 use conn_core::checksum::CHECKED_BYTES;
-use conn_core::handshake::{Endpoint, ProtocolId};
+use conn_core::handshake::ProtocolId;
 use conn_core::ring::Geometry;
 use conn_core::ring::fetch::MAX_READS;
 use conn_core::ring::offer::{HalfOffer, Place, RingOffer, Tail};
 use verbs_safe::{
-    CompletionChannel, CompletionQueue, CqConfig, CreateCqError, Mapping, ProtectionDomain,
-    QueuePair, QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig,
-    SharedRegionConfig, SourceRing,
+    CompletionChannel, CompletionQueue, CqConfig, CreateCqError, Mapping, QueuePair,
+    QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig, SharedRegionConfig,
 };
 
 use super::link::{Link, LinkParts, WORDS_BYTES};
@@ -18,18 +17,16 @@ use super::{BufferedRead, Config, Receiver};
 use crate::common::Common;
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError, check};
-use crate::half::driven::Sender as _;
-use crate::new_pair::NewPair;
-use crate::peer::Peer;
+use crate::new_pair::{HalfDraft, NewPair};
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::ControlBlock;
 use crate::ring::{Layout, RingShape};
 use crate::sending::Half;
-use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
+use crate::setup::{Agreement, unfit};
 use crate::wait::WaitStrategy;
 use crate::waiting::Waiting;
-use crate::wire::{Wire, completion_queue, tracker};
+use crate::wire::{completion_queue, tracker};
 
 /// Requests of a receiver that may be on their way.
 const RECEIVER_DEPTH: u32 = (MAX_READS + 1 + MAX_WORDS) as u32;
@@ -37,6 +34,9 @@ const RECEIVER_DEPTH: u32 = (MAX_READS + 1 + MAX_WORDS) as u32;
 const WAKE_UPS: u32 = 1;
 /// Questions after the peer, and wake-ups, that may be on their way.
 pub(super) const SENDER_DEPTH: u32 = 4;
+
+type NewSender = HalfDraft<HalfOffer, Sender>;
+type NewLink = HalfDraft<HalfOffer, Box<Link>, Receiver>;
 
 impl Served for BufferedRead {
     const ID: ProtocolId = ProtocolId::BUFFERED_READ;
@@ -86,7 +86,17 @@ impl Protocol for BufferedRead {
             ..queue_pair(&waiting.cq, config)
         };
         let pair = NewPair::create(device, &pd, &shape, ())?;
-        Ok(NewSender { pair, waiting, ring, block, geometry })
+        let span = ring.remote();
+        let place = Place { addr: span.addr, rkey: span.rkey };
+        let offered = RingOffer { place, geometry, tail: Tail::Read };
+        let terms = HalfOffer { control: Some(block.place()), ring: Some(offered) };
+        let endpoint = pair.endpoint(0, geometry.max_payload());
+        Ok(NewSender::new(endpoint, terms, move |peer, wire, _| {
+            // Each request is signalled.
+            let tracker = tracker(SENDER_DEPTH - 1, 1, 1);
+            let (posting, _) = pair.connect(&peer.endpoint, wire, tracker, AtEnd::Answers)?;
+            Ok(Sender::new(Half::new(posting, waiting), ring, block, Source::new(geometry)))
+        }))
     }
 
     fn new_link(
@@ -108,8 +118,51 @@ impl Protocol for BufferedRead {
             recv: RecvSide::Own { slots: WAKE_UPS, slot_bytes: 0 },
             ..queue_pair(&cq, config)
         };
-        let pair = NewPair::create(device, &pd, &shape, ())?;
-        Ok(NewLink { pair, cq, channel, pd, config: *config })
+        let mut pair = NewPair::create(device, &pd, &shape, ())?;
+        let (config, terms) = (*config, HalfOffer { control: None, ring: None });
+        let endpoint = pair.endpoint(0, config.ring.message_bytes);
+        Ok(NewLink::new(endpoint, terms, move |peer, wire, _| {
+            let missing = || unfit("it offers no ring to read");
+            let (offer, block) =
+                (peer.terms.ring.ok_or_else(missing)?, peer.terms.control.ok_or_else(missing)?);
+            check_ring(&offer.geometry, &config)?;
+            let device = wire.device;
+            let shape = ring_config(&offer.geometry, &config);
+            let ring = pd.landing_ring(shape, config.max_held_for(&offer.geometry));
+            let mut ring = ring.map_err(|e| match e {
+                RegisterError::Map(e) if offer.geometry.is_mirrored() => unfit(format!(
+                    "the receiver has no mirrored memory ({e}): make the layout of the sender's \
+                     ring plain"
+                )),
+                e => device.error("make a ring", &e).into(),
+            })?;
+            ring.attach(&mut pair.queues.send).map_err(|e| device.error("use a ring", &e))?;
+            let failed = |e: &dyn std::fmt::Display| device.error("register a tail", e);
+            let mapping = Mapping::new(CHECKED_BYTES as usize).map_err(|e| failed(&e))?;
+            let tail = pd.register_shared(mapping, SharedRegionConfig::default());
+            let tail = tail.map_err(|e| failed(&e))?;
+            let tail_id = pair.queues.send.attach(&tail).map_err(|e| failed(&e))?;
+            let reader = config.reader(&offer.geometry);
+            let reader = Reader::new(offer.geometry, reader).map_err(unfit)?;
+            let NewPair { queues: QueuePair { control, send: queue, recv }, psn } = pair;
+            let control = wire.connect(control, psn, &peer.endpoint)?;
+            let none = || device.error("use a queue pair", &"it has no receive side");
+            let wake_ups = recv.ok_or_else(none)?;
+            let source = (offer.place, offer.bytes());
+            Ok(Box::new(Link::new(LinkParts {
+                control,
+                queue,
+                wake_ups,
+                cq,
+                channel,
+                ring,
+                tail,
+                tail_id,
+                reader,
+                source,
+                block,
+            })))
+        }))
     }
 
     fn agreement(device: &Device, _: &Config, _: bool) -> Result<Agreement, ConnectError> {
@@ -118,137 +171,16 @@ impl Protocol for BufferedRead {
     }
 }
 
-/// A sending half whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewSender {
-    pair: NewPair,
-    waiting: Waiting,
-    ring: SourceRing,
-    block: ControlBlock,
-    geometry: Geometry,
-}
-
-impl NewHalf for NewSender {
-    type Terms = HalfOffer;
-    type Done = Sender;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(0, self.geometry.max_payload())
+/// Refuses a ring that is larger than our limits: its sender has chosen its size.
+fn check_ring(geometry: &Geometry, config: &Config) -> Result<(), ConnectError> {
+    let (bytes, most) = (geometry.capacity(), config.peer_ring_bytes);
+    if bytes > most {
+        return Err(unfit(format!(
+            "a ring of {bytes} bytes, where {most} are the most: make the sender's ring_bytes \
+             smaller, or the receiver's peer_ring_bytes larger"
+        )));
     }
-
-    fn terms(&self) -> HalfOffer {
-        let span = self.ring.remote();
-        let place = Place { addr: span.addr, rkey: span.rkey };
-        let ring = RingOffer { place, geometry: self.geometry, tail: Tail::Read };
-        HalfOffer { control: Some(self.block.place()), ring: Some(ring) }
-    }
-}
-
-impl setup::NewSender for NewSender {
-    fn connect(self, peer: &PeerHalf<HalfOffer>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        // Each request is signalled.
-        let tracker = tracker(SENDER_DEPTH - 1, 1, 1);
-        let (posting, _) = self.pair.connect(&peer.endpoint, wire, tracker, AtEnd::Answers)?;
-        let (half, source) = (Half::new(posting, self.waiting), Source::new(self.geometry));
-        Ok(Sender::new(half, self.ring, self.block, source))
-    }
-
-    fn abandon(mut done: Sender) {
-        done.abandon();
-    }
-}
-
-/// A receiving half whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewLink {
-    pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    pd: ProtectionDomain,
-    config: Config,
-}
-
-impl NewLink {
-    /// The ring is as large as its sender has chosen it, within our limits.
-    fn check(&self, geometry: &Geometry) -> Result<(), ConnectError> {
-        let (bytes, most) = (geometry.capacity(), self.config.peer_ring_bytes);
-        if bytes > most {
-            return Err(unfit(format!(
-                "a ring of {bytes} bytes, where {most} are the most: make the sender's ring_bytes \
-                 smaller, or the receiver's peer_ring_bytes larger"
-            )));
-        }
-        Ok(())
-    }
-}
-
-impl NewHalf for NewLink {
-    type Terms = HalfOffer;
-    type Done = Box<Link>;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(0, self.config.ring.message_bytes)
-    }
-
-    fn terms(&self) -> HalfOffer {
-        HalfOffer { control: None, ring: None }
-    }
-}
-
-impl setup::NewLink for NewLink {
-    type Receiver = Receiver;
-
-    fn connect(
-        mut self,
-        peer: &PeerHalf<HalfOffer>,
-        wire: &Wire<'_>,
-        _receiver: &mut Receiver,
-    ) -> Result<Box<Link>, ConnectError> {
-        let missing = || unfit("it offers no ring to read");
-        let (offer, block) =
-            (peer.terms.ring.ok_or_else(missing)?, peer.terms.control.ok_or_else(missing)?);
-        self.check(&offer.geometry)?;
-        let (device, config) = (wire.device, &self.config);
-        let shape = ring_config(&offer.geometry, config);
-        let ring = self.pd.landing_ring(shape, config.max_held_for(&offer.geometry));
-        let mut ring = ring.map_err(|e| match e {
-            RegisterError::Map(e) if offer.geometry.is_mirrored() => unfit(format!(
-                "the receiver has no mirrored memory ({e}): make the layout of the sender's ring \
-                 plain"
-            )),
-            e => device.error("make a ring", &e).into(),
-        })?;
-        ring.attach(&mut self.pair.queues.send).map_err(|e| device.error("use a ring", &e))?;
-        let failed = |e: &dyn std::fmt::Display| device.error("register a tail", e);
-        let mapping = Mapping::new(CHECKED_BYTES as usize).map_err(|e| failed(&e))?;
-        let tail = self.pd.register_shared(mapping, SharedRegionConfig::default());
-        let tail = tail.map_err(|e| failed(&e))?;
-        let tail_id = self.pair.queues.send.attach(&tail).map_err(|e| failed(&e))?;
-        let reader = Reader::new(offer.geometry, config.reader(&offer.geometry)).map_err(unfit)?;
-        let NewPair { queues: QueuePair { control, send: queue, recv }, psn } = self.pair;
-        let control = wire.connect(control, psn, &peer.endpoint)?;
-        let wake_ups =
-            recv.ok_or_else(|| device.error("use a queue pair", &"it has no receive side"))?;
-        let (cq, channel) = (self.cq, self.channel);
-        let source = (offer.place, offer.bytes());
-        Ok(Box::new(Link::new(LinkParts {
-            control,
-            queue,
-            wake_ups,
-            cq,
-            channel,
-            ring,
-            tail,
-            tail_id,
-            reader,
-            source,
-            block,
-        })))
-    }
-
-    fn join(link: Box<Link>, receiver: &mut Receiver) -> Peer {
-        receiver.add(link)
-    }
+    Ok(())
 }
 
 /// A ring of the geometry that is wanted; or where the system has no mirrored memory, and the

@@ -2,10 +2,9 @@
 
 use conn_core::buffered_write::inline_record::LINE_BYTES;
 use conn_core::buffered_write::{MAX_CAPACITY, WriteReceiver, WriteSender};
-use conn_core::handshake::{Endpoint, ProtocolId};
-use conn_core::ring::Geometry;
+use conn_core::handshake::ProtocolId;
 use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
-use verbs_safe::{ProtectionDomain, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
+use verbs_safe::{QueuePairConfig, RecvSide, RemoteAccess};
 
 use super::config::Tail;
 use super::link::{Link, UPDATE_BYTES};
@@ -14,16 +13,14 @@ use super::sender::Sender;
 use super::{BufferedWrite, Config};
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError, check};
-use crate::half::driven::Sender as _;
-use crate::new_pair::NewPair;
-use crate::peer::Peer;
+use crate::new_pair::{HalfDraft, NewPair};
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, place, register_ring};
-use crate::setup::{self, NewHalf, PeerHalf, unfit};
+use crate::setup::{PeerHalf, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Wire, entries_for, tracker};
+use crate::wire::{entries_for, tracker};
 use crate::writing::Writing;
 
 /// Send-queue slots of a sender that data cannot take: probes.
@@ -36,6 +33,9 @@ const STRAIGHT: u32 = 32 << 10;
 
 /// Access rights of a peer: both the ring and the control blocks are written to.
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+type NewSender = HalfDraft<HalfOffer, Sender>;
+type NewLink = HalfDraft<HalfOffer, Link, Receiver>;
 
 impl Served for BufferedWrite {
     const ID: ProtocolId = ProtocolId::BUFFERED_WRITE;
@@ -67,10 +67,10 @@ impl Protocol for BufferedWrite {
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let pd = device.new_domain()?;
+        let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + SENDER_CONTROL;
         let waiting = Waiting::create(device, depth, config.common)?;
-        let (inline, zcopy) = inline_bytes(device, config);
+        let (inline, zcopy) = inline_bytes(device, &config);
         let shape = QueuePairConfig {
             port: config.common.transport.port,
             access: WRITES,
@@ -81,9 +81,24 @@ impl Protocol for BufferedWrite {
             max_parts: if zcopy > 0 { 2 } else { 1 },
             ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
         };
-        let pair = NewPair::create(device, &pd, &shape, ())?;
+        let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let block = ControlBlock::new(device, &pd, WRITES)?;
-        Ok(NewSender { pd, pair, waiting, block, config: *config, inline })
+        let terms = HalfOffer { control: Some(block.place()), ring: None };
+        Ok(NewSender::new(pair.endpoint(0, 0), terms, move |peer, wire, _| {
+            let (ring, peer_block) = fitting(peer, config.max_peer_ring_bytes)?;
+            let staging = register_ring(wire.device, &pd, &ring.geometry, RemoteAccess::NONE)?;
+            let attached = pair.queues.send.attach(&staging);
+            let staging_id = attached.map_err(|e| wire.device.error("attach a ring", &e))?;
+            let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
+            let tracker = tracker(config.send_queue, SENDER_CONTROL, config.signal_interval());
+            let at_end = AtEnd::ErrUnlessClosed;
+            let (posting, _) = pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+            // Pushes have their own rules.
+            let writing = Writing::new(posting, waiting, 1);
+            let core = WriteSender::new(ring.geometry, window);
+            let (staging, places) = ((staging, staging_id), (ring.place, peer_block));
+            Ok(Sender::new(writing, core, staging, block, places, inline, config))
+        }))
     }
 
     fn new_link(
@@ -117,77 +132,38 @@ impl Protocol for BufferedWrite {
         pair.post_receives(device, receives)?;
         let ring = register_ring(device, &pd, &geometry, WRITES)?;
         let block = ControlBlock::new(device, &pd, WRITES)?;
-        Ok(NewLink { pair, ring, block, geometry, config: *config })
-    }
-}
-
-/// A sending half whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewSender {
-    pd: ProtectionDomain,
-    pair: NewPair,
-    waiting: Waiting,
-    block: ControlBlock,
-    config: Config,
-    /// Bytes that go out of a slot.
-    inline: u32,
-}
-
-impl NewSender {
-    /// The ring and the control block that the peer lets us write to.
-    fn fitting(&self, peer: &PeerHalf<HalfOffer>) -> Result<(RingOffer, Place), ConnectError> {
-        let HalfOffer { control: Some(control), ring: Some(ring) } = peer.terms else {
-            return Err(unfit("it has no ring to write to"));
+        let tail = match config.tail {
+            Tail::Immediate { .. } => offer::Tail::Immediate,
+            Tail::Written => offer::Tail::Written,
         };
-        let (bytes, most) = (ring.geometry.capacity(), self.config.max_peer_ring_bytes);
-        if bytes > most.min(MAX_CAPACITY) {
-            return Err(unfit(format!("its ring has {bytes} bytes, here are {most} allowed")));
-        }
-        if ring.tail == offer::Tail::Immediate && peer.endpoint.recv_depth == 0 {
-            return Err(unfit("it wants immediates and has no receive for them"));
-        }
-        Ok((ring, control))
+        let offered = RingOffer { place: place(&ring), geometry, tail };
+        let terms = HalfOffer { control: Some(block.place()), ring: Some(offered) };
+        let told_bytes = config.told_bytes();
+        let endpoint = pair.endpoint(window, geometry.max_payload());
+        Ok(NewLink::new(endpoint, terms, move |peer, wire, _| {
+            let missing = || unfit("it has no place for our head");
+            let peer_block = peer.terms.control.ok_or_else(missing)?;
+            let tracker = tracker(LINK_QUEUE - LINK_CONTROL, LINK_CONTROL, LINK_QUEUE / 4);
+            let (posting, recv) = pair.connect(&peer.endpoint, wire, tracker, AtEnd::Err)?;
+            let core = WriteReceiver::new(geometry, told_bytes, (window > 0).then_some(window));
+            Ok(Link::new(posting, recv, core, ring, block, peer_block))
+        }))
     }
 }
 
-impl NewHalf for NewSender {
-    type Terms = HalfOffer;
-    type Done = Sender;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(0, 0)
+/// The ring, of at most so many bytes, and the control block that the peer lets us write to.
+fn fitting(peer: &PeerHalf<HalfOffer>, most: u64) -> Result<(RingOffer, Place), ConnectError> {
+    let HalfOffer { control: Some(control), ring: Some(ring) } = peer.terms else {
+        return Err(unfit("it has no ring to write to"));
+    };
+    let bytes = ring.geometry.capacity();
+    if bytes > most.min(MAX_CAPACITY) {
+        return Err(unfit(format!("its ring has {bytes} bytes, here are {most} allowed")));
     }
-
-    fn terms(&self) -> HalfOffer {
-        HalfOffer { control: Some(self.block.place()), ring: None }
+    if ring.tail == offer::Tail::Immediate && peer.endpoint.recv_depth == 0 {
+        return Err(unfit("it wants immediates and has no receive for them"));
     }
-}
-
-impl setup::NewSender for NewSender {
-    fn connect(
-        mut self,
-        peer: &PeerHalf<HalfOffer>,
-        wire: &Wire<'_>,
-    ) -> Result<Sender, ConnectError> {
-        let (ring, peer_block) = self.fitting(peer)?;
-        let staging = register_ring(wire.device, &self.pd, &ring.geometry, RemoteAccess::NONE)?;
-        let attached = self.pair.queues.send.attach(&staging);
-        let staging_id = attached.map_err(|e| wire.device.error("attach a ring", &e))?;
-        let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
-        let config = self.config;
-        let tracker = tracker(config.send_queue, SENDER_CONTROL, config.signal_interval());
-        let at_end = AtEnd::ErrUnlessClosed;
-        let (posting, _) = self.pair.connect(&peer.endpoint, wire, tracker, at_end)?;
-        // Pushes have their own rules.
-        let writing = Writing::new(posting, self.waiting, 1);
-        let core = WriteSender::new(ring.geometry, window);
-        let (staging, peer) = ((staging, staging_id), (ring.place, peer_block));
-        Ok(Sender::new(writing, core, staging, self.block, peer, self.inline, config))
-    }
-
-    fn abandon(mut sender: Sender) {
-        sender.abandon();
-    }
+    Ok((ring, control))
 }
 
 /// Returns the sizes to ask the device for: bytes of records that go out of a slot, and of payloads
@@ -197,56 +173,5 @@ fn inline_bytes(device: &Device, config: &Config) -> (u32, u32) {
     match (config.inline, device.copies_on_processor()) {
         (Inline::Auto, true) => (0, STRAIGHT),
         (inline, _) => (inline.asked_bytes(), 0),
-    }
-}
-
-/// A receiver's side of a queue pair that waits for its peer.
-#[derive(Debug)]
-pub struct NewLink {
-    pair: NewPair,
-    ring: SharedRegion,
-    block: ControlBlock,
-    geometry: Geometry,
-    config: Config,
-}
-
-impl NewHalf for NewLink {
-    type Terms = HalfOffer;
-    type Done = Link;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(self.config.window(), self.geometry.max_payload())
-    }
-
-    fn terms(&self) -> HalfOffer {
-        let tail = match self.config.tail {
-            Tail::Immediate { .. } => offer::Tail::Immediate,
-            Tail::Written => offer::Tail::Written,
-        };
-        let ring = RingOffer { place: place(&self.ring), geometry: self.geometry, tail };
-        HalfOffer { control: Some(self.block.place()), ring: Some(ring) }
-    }
-}
-
-impl setup::NewLink for NewLink {
-    type Receiver = Receiver;
-
-    fn connect(
-        self,
-        peer: &PeerHalf<HalfOffer>,
-        wire: &Wire<'_>,
-        _receiver: &mut Receiver,
-    ) -> Result<Link, ConnectError> {
-        let missing = || unfit("it has no place for our head");
-        let peer_block = peer.terms.control.ok_or_else(missing)?;
-        let window = (self.config.window() > 0).then_some(self.config.window());
-        let tracker = tracker(LINK_QUEUE - LINK_CONTROL, LINK_CONTROL, LINK_QUEUE / 4);
-        let (posting, recv) = self.pair.connect(&peer.endpoint, wire, tracker, AtEnd::Err)?;
-        let core = WriteReceiver::new(self.geometry, self.config.told_bytes(), window);
-        Ok(Link::new(posting, recv, core, self.ring, self.block, peer_block))
-    }
-
-    fn join(link: Link, receiver: &mut Receiver) -> Peer {
-        receiver.add(link)
     }
 }

@@ -19,6 +19,7 @@ use crate::arm::Arm;
 use crate::doorbell;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError, close_reason};
 use crate::keepalive::Look;
+use crate::new_pair::LinkHost;
 use crate::peer::Peer;
 use crate::wait::polls_in_a_row;
 use crate::waiting::{Waiting, Waits};
@@ -121,23 +122,6 @@ impl Receiver {
         }
     }
 
-    /// Takes a link whose sender is ready.
-    pub(crate) fn add(&mut self, mut link: Link) -> Peer {
-        let peer = Peer(self.peers_so_far);
-        self.peers_so_far += 1;
-        link.peer = peer;
-        self.links.push(link);
-        peer
-    }
-
-    /// A link whose sender never got ready. Its queue pair may have taken buffers that the links
-    /// share: it goes as a link that has ended does.
-    pub(crate) fn forget(&mut self, mut link: Link) {
-        link.fail(CloseReason::Closed);
-        link.reported = true;
-        self.links.push(link);
-    }
-
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
@@ -147,6 +131,26 @@ impl Receiver {
 
     fn link(&mut self, peer: Peer) -> Option<&mut Link> {
         self.links.iter_mut().find(|link| link.peer == peer)
+    }
+}
+
+impl LinkHost for Receiver {
+    type Link = Link;
+
+    fn add(&mut self, mut link: Link) -> Peer {
+        link.peer = Peer(self.peers_so_far);
+        self.peers_so_far += 1;
+        let peer = link.peer;
+        self.links.push(link);
+        peer
+    }
+
+    /// Its queue pair may have taken buffers that the links share: it goes as a link that has ended
+    /// does.
+    fn forget(&mut self, mut link: Link) {
+        link.fail(CloseReason::Closed);
+        link.reported = true;
+        self.links.push(link);
     }
 }
 

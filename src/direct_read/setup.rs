@@ -1,14 +1,12 @@
 //! Direct Read, as a [`Protocol`]: making the halves of a connection. In front of the application
 //! data of Hello and Accept there are the [`Terms`] of each direction.
 
-use std::marker::PhantomData;
-
 use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
     AckMode, Offers, Place, ReadSlot, Reads, ReadsConfig, SignalAt, TERMS_LEN, Terms,
 };
 use conn_core::handshake::{Endpoint, ProtocolId};
-use verbs_safe::{Buffer, ProtectionDomain, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
+use verbs_safe::{Buffer, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
 
 use super::link::Link;
 use super::receiver::Receiver;
@@ -17,13 +15,12 @@ use super::{Config, Offer, Sender};
 use crate::device::Device;
 use crate::doorbell;
 use crate::error::{ConfigError, ConnectError};
-use crate::new_pair::NewPair;
-use crate::peer::Peer;
+use crate::new_pair::{HalfDraft, NewPair};
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::ring::memory::{peer_memory, place};
 use crate::sending::Half;
-use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, unfit};
+use crate::setup::{FixedTerms, PeerHalf, unfit};
 use crate::waiting::Waiting;
 use crate::wire::{Port, Wire, entries, tracker};
 
@@ -34,6 +31,9 @@ const CONTROL: u32 = 4;
 /// The Direct Read connection.
 #[derive(Debug)]
 pub enum DirectRead {}
+
+type NewSender<B> = HalfDraft<Terms, Sender<B>>;
+type NewLink = HalfDraft<Terms, Link, Receiver>;
 
 impl Served for DirectRead {
     const ID: ProtocolId = ProtocolId::DIRECT_READ;
@@ -63,7 +63,7 @@ impl Protocol for DirectRead {
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender<Buffer>, ConnectError> {
-        NewSender::create(device, config)
+        new_sender(device, config)
     }
 
     /// Each half has the READs that both devices permit.
@@ -95,8 +95,34 @@ impl Protocol for DirectRead {
         pair.post_receives(device, receiver.share)?;
         let read = RemoteAccess { read: true, ..RemoteAccess::NONE };
         let memory = peer_memory(device, device.pd(), CHECKED_BYTES, read)?;
-        Ok(NewLink { config, pair, memory, reads })
+        let counts = Some(count_in(&memory));
+        let terms = terms(&config, SignalAt::Separate, reads, counts);
+        let endpoint = pair.endpoint(config.window, config.request_bytes());
+        Ok(NewLink::new(endpoint, terms, move |peer, wire, _| {
+            let terms = &peer.terms;
+            if terms.ack == AckMode::Cumulative && terms.counts.is_none() {
+                return Err(unfit("the sender has no count to be written"));
+            }
+            let rd_atomic = reads.min(terms.reads);
+            let wire = Wire { rd_atomic, ..*wire };
+            let depth = link_depth(&config);
+            let reads = reads_config(peer, &config, wire.port, rd_atomic);
+            let slots = vec![ReadSlot::default(); reads.window as usize].into_boxed_slice();
+            let tracker = tracker(depth, CONTROL, (depth / 4).max(1));
+            // In ERR, so that its device lets go of the buffers that messages are read into.
+            let (posting, recv) = pair.connect(&peer.endpoint, &wire, tracker, AtEnd::Err)?;
+            let reads = Reads::new(reads, slots).map_err(unfit)?;
+            // The sender of the other modes looks at no count here.
+            let memory = (terms.ack == AckMode::Pull).then_some(memory);
+            Ok(Link::new(posting, recv, reads, memory, terms.counts, config.too_early))
+        }))
     }
+}
+
+/// Terms that either end has from its configuration, and those of its memory.
+fn terms(config: &Config, signal: SignalAt, reads: u8, counts: Option<Place>) -> Terms {
+    let Config { ack, message_bytes: max_message, .. } = *config;
+    Terms { ack, signal, reads, counts, max_message }
 }
 
 /// The place of the count at the front of a region, for the peer.
@@ -128,61 +154,35 @@ impl FixedTerms for Terms {
     }
 }
 
-/// A sender whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewSender<B> {
-    config: Config,
-    buffers: PhantomData<fn() -> B>,
-    pd: ProtectionDomain,
-    pair: NewPair,
-    waiting: Waiting,
-    memory: SharedRegion,
-    reads: u8,
-}
-
-impl<B: Offer> NewSender<B> {
-    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender<B>, ConnectError> {
-        let (reads, _) = read_limits(device, config.reads)?;
-        let (depth, notices) = (config.window + CONTROL, config.window + CONTROL);
-        let waiting = Waiting::create(device, depth + notices, config.common)?;
-        let bytes = SIGNALS_AT + config.window as usize * SIGNAL_STRIDE;
-        let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
-        let memory = peer_memory(device, device.pd(), bytes as u64, write)?;
-        let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: RemoteAccess { read: true, write: true, atomic: false },
-            max_send_wr: depth,
-            send_slots: depth,
-            send_slot_bytes: config.request_bytes() as usize,
-            max_inline: config.request_bytes(),
-            recv: RecvSide::Own { slots: notices, slot_bytes: 0 },
-            ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
-        };
-        let mut pair = NewPair::create(device, device.pd(), &shape, ())?;
-        pair.post_receives(device, notices)?;
-        let (config, pd) = (*config, device.pd().clone());
-        Ok(NewSender { config, buffers: PhantomData, pd, pair, waiting, memory, reads })
-    }
-}
-
-impl<B: Offer> NewHalf for NewSender<B> {
-    type Terms = Terms;
-    type Done = Sender<B>;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(self.config.window, self.config.request_bytes())
-    }
-
-    fn terms(&self) -> Terms {
-        let Config { ack, signal_at: signal, message_bytes: max_message, .. } = self.config;
-        let counts = (ack == AckMode::Cumulative).then(|| count_in(&self.memory));
-        Terms { ack, signal, reads: self.reads, counts, max_message }
-    }
-}
-
-impl<B: Offer> setup::NewSender for NewSender<B> {
-    fn connect(self, peer: &PeerHalf<Terms>, wire: &Wire<'_>) -> Result<Sender<B>, ConnectError> {
-        let (config, end, terms) = (&self.config, &peer.endpoint, &peer.terms);
+/// Makes a sender, to be connected.
+pub(super) fn new_sender<B: Offer>(
+    device: &Device,
+    config: &Config,
+) -> Result<NewSender<B>, ConnectError> {
+    let (config, pd) = (*config, device.pd().clone());
+    let (reads, _) = read_limits(device, config.reads)?;
+    let (depth, notices) = (config.window + CONTROL, config.window + CONTROL);
+    let waiting = Waiting::create(device, depth + notices, config.common)?;
+    let bytes = SIGNALS_AT + config.window as usize * SIGNAL_STRIDE;
+    let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
+    let memory = peer_memory(device, &pd, bytes as u64, write)?;
+    let shape = QueuePairConfig {
+        port: config.common.transport.port,
+        access: RemoteAccess { read: true, write: true, atomic: false },
+        max_send_wr: depth,
+        send_slots: depth,
+        send_slot_bytes: config.request_bytes() as usize,
+        max_inline: config.request_bytes(),
+        recv: RecvSide::Own { slots: notices, slot_bytes: 0 },
+        ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
+    };
+    let mut pair = NewPair::create(device, &pd, &shape, ())?;
+    pair.post_receives(device, notices)?;
+    let counts = (config.ack == AckMode::Cumulative).then(|| count_in(&memory));
+    let terms = terms(&config, config.signal_at, reads, counts);
+    let endpoint = pair.endpoint(config.window, config.request_bytes());
+    Ok(NewSender::<B>::new(endpoint, terms, move |peer, wire, _| {
+        let (end, terms) = (&peer.endpoint, &peer.terms);
         if config.ack == AckMode::Pull && terms.counts.is_none() {
             return Err(unfit("the receiver has no count to be read"));
         }
@@ -190,29 +190,25 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
         let app_limit = request_bytes
             .checked_sub(conn_core::direct_read::HEADER_LEN)
             .ok_or_else(|| unfit("the receiver's buffers hold no request"))?;
-        let wire = Wire { rd_atomic: self.reads.min(terms.reads), ..*wire };
+        let wire = Wire { rd_atomic: reads.min(terms.reads), ..*wire };
         let tracker = tracker(config.window, CONTROL, (config.window / 4).max(1));
         // In ERR, so that the peer's device cannot read the buffers that are given back.
-        let (posting, recv) = self.pair.connect(end, &wire, tracker, AtEnd::Err)?;
+        let (posting, recv) = pair.connect(end, &wire, tracker, AtEnd::Err)?;
         let notices =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
         let window = config.window.min(end.recv_depth);
         Ok(Sender::new(SenderParts {
-            half: Half::new(posting, self.waiting),
+            half: Half::new(posting, waiting),
             notices,
             offers: Offers::new(window).map_err(unfit)?,
-            memory: self.memory,
+            memory,
             counts: terms.counts,
-            config: self.config,
+            config,
             app_limit,
-            pd: self.pd,
+            pd,
             message_limit: terms.max_message.min(config.message_bytes) as usize,
         }))
-    }
-
-    fn abandon(mut sender: Sender<B>) {
-        sender.half.posting.close();
-    }
+    }))
 }
 
 /// READs and acknowledgements of one link.
@@ -245,67 +241,6 @@ pub(super) fn receiver(
     });
     let shared = shared.transpose()?;
     Ok(Receiver::new(waiting, shared, share, max_peers, *config, device.pd().clone()))
-}
-
-/// A link whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewLink {
-    config: Config,
-    pair: NewPair,
-    /// The count that a sender may read, if it pulls.
-    memory: SharedRegion,
-    reads: u8,
-}
-
-impl NewHalf for NewLink {
-    type Terms = Terms;
-    type Done = Link;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(self.config.window, self.config.request_bytes())
-    }
-
-    fn terms(&self) -> Terms {
-        let Config { ack, message_bytes: max_message, .. } = self.config;
-        let (signal, counts) = (SignalAt::Separate, Some(count_in(&self.memory)));
-        Terms { ack, signal, reads: self.reads, counts, max_message }
-    }
-}
-
-impl setup::NewLink for NewLink {
-    type Receiver = Receiver;
-
-    fn connect(
-        self,
-        peer: &PeerHalf<Terms>,
-        wire: &Wire<'_>,
-        _receiver: &mut Receiver,
-    ) -> Result<Link, ConnectError> {
-        let (config, terms) = (&self.config, &peer.terms);
-        if terms.ack == AckMode::Cumulative && terms.counts.is_none() {
-            return Err(unfit("the sender has no count to be written"));
-        }
-        let rd_atomic = self.reads.min(terms.reads);
-        let wire = Wire { rd_atomic, ..*wire };
-        let depth = link_depth(config);
-        let reads = reads_config(peer, config, wire.port, rd_atomic);
-        let slots = vec![ReadSlot::default(); reads.window as usize].into_boxed_slice();
-        let tracker = tracker(depth, CONTROL, (depth / 4).max(1));
-        // In ERR, so that its device lets go of the buffers that messages are read into.
-        let (posting, recv) = self.pair.connect(&peer.endpoint, &wire, tracker, AtEnd::Err)?;
-        let reads = Reads::new(reads, slots).map_err(unfit)?;
-        // The sender of the other modes looks at no count here.
-        let memory = (terms.ack == AckMode::Pull).then_some(self.memory);
-        Ok(Link::new(posting, recv, reads, memory, terms.counts, config.too_early))
-    }
-
-    fn join(link: Link, receiver: &mut Receiver) -> Peer {
-        receiver.add(link)
-    }
-
-    fn abandon(link: Link, receiver: &mut Receiver) {
-        receiver.forget(link);
-    }
 }
 
 fn reads_config(

@@ -4,7 +4,7 @@
 use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::shared_write::terms::{TERMS_LEN, Terms};
 use conn_core::shared_write::{ExtentSender, STOP_BYTES, record_bytes};
-use verbs_safe::{Atomics, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
+use verbs_safe::{Atomics, QueuePairConfig, RecvSide, RemoteAccess};
 
 use super::link::Link;
 use super::ring::Ring;
@@ -12,16 +12,15 @@ use super::sender::{CONTROL, MEMORY_BYTES, PeerRing, Sender};
 use super::{Config, Receiver, SharedWrite};
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError};
-use crate::half::driven::Sender as _;
-use crate::new_pair::NewPair;
+use crate::new_pair::{HalfDraft, LinkHost, NewPair};
 use crate::peer::Peer;
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
-use crate::setup::{self, Agreement, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
+use crate::setup::{Agreement, FixedTerms, check_direction, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Wire, entries_for, tracker};
+use crate::wire::{entries_for, tracker};
 use crate::writing::Writing;
 
 /// Send-queue slots of a receiver: a probe, and the stop.
@@ -30,6 +29,9 @@ const LINK_QUEUE: u32 = 4;
 const RD_ATOMIC: u8 = 4;
 /// Access rights of a receiver in a sender's memory.
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+type NewSender = HalfDraft<Terms, Sender>;
+type NewLink = HalfDraft<Terms, Link, Receiver>;
 
 impl Served for SharedWrite {
     const ID: ProtocolId = ProtocolId::SHARED_WRITE;
@@ -67,7 +69,7 @@ impl Protocol for SharedWrite {
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let pd = device.new_domain()?;
+        let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + CONTROL;
         let waiting = Waiting::create(device, depth, config.common)?;
         let shape = QueuePairConfig {
@@ -79,9 +81,27 @@ impl Protocol for SharedWrite {
             max_inline: config.inline.asked_bytes(),
             ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
         };
-        let pair = NewPair::create(device, &pd, &shape, ())?;
+        let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let memory = peer_memory(device, &pd, MEMORY_BYTES, WRITES)?;
-        Ok(NewSender { pair, waiting, memory, config: *config })
+        // No more than the stop is the receiver's to write, as far as it knows.
+        let terms = Terms::Sender { place: place(&memory) };
+        Ok(NewSender::new(pair.endpoint(0, 0), terms, move |peer, wire, _| {
+            let Terms::Receiver { place, layout, link, apart } = peer.terms else {
+                return Err(unfit("it has no ring to write to"));
+            };
+            let landing = pair.queues.send.attach(&memory);
+            let landing = landing.map_err(|e| wire.device.error("attach memory", &e))?;
+            let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
+            let at_end = AtEnd::ErrUnlessClosed;
+            let (posting, _) = pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+            Ok(Sender::new(
+                Writing::new(posting, waiting, config.batch),
+                ExtentSender::new(layout),
+                PeerRing { place, link, apart },
+                (memory, landing),
+                layout.max_message().min(config.message_bytes),
+            ))
+        }))
     }
 
     fn new_link(
@@ -110,7 +130,19 @@ impl Protocol for SharedWrite {
         ring.clear_link(number);
         let (place, apart) = (place(&ring.region), !pair.queues.control.data_in_order());
         let terms = Terms::Receiver { place, layout, link: number, apart };
-        Ok(NewLink { pair, terms, number })
+        let endpoint = pair.endpoint(0, layout.max_message());
+        Ok(NewLink::new(endpoint, terms, move |peer, wire, receiver| {
+            let Terms::Sender { place } = peer.terms else {
+                return Err(unfit("it has no memory for our stop"));
+            };
+            let tracker = tracker(LINK_QUEUE / 2, LINK_QUEUE / 2, LINK_QUEUE / 2);
+            let at_end = AtEnd::ErrUnlessClosed;
+            let (posting, _) = pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+            // From here on it may take tickets.
+            receiver.receiving.shared.core.open(number);
+            let (is_broken, copied) = (false, Vec::new());
+            Ok(Link { posting, number, peer_stop: place, is_broken, copied })
+        }))
     }
 
     fn agreement(_: &Device, _: &Config, _: bool) -> Result<Agreement, ConnectError> {
@@ -132,114 +164,18 @@ impl FixedTerms for Terms {
     }
 }
 
-/// A sending half: its queue pair waits for the peer's.
-#[derive(Debug)]
-pub struct NewSender {
-    pair: NewPair,
-    waiting: Waiting,
-    memory: SharedRegion,
-    config: Config,
-}
+impl LinkHost for Receiver {
+    type Link = Link;
 
-impl NewHalf for NewSender {
-    type Terms = Terms;
-    type Done = Sender;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(0, 0)
+    fn add(&mut self, link: Link) -> Peer {
+        let longest = self.receiving.shared.layout().max_message();
+        self.receiving.add(link, longest)
     }
 
-    /// No more than the stop is the receiver's to write, as far as it knows.
-    fn terms(&self) -> Terms {
-        Terms::Sender { place: place(&self.memory) }
-    }
-}
-
-impl setup::NewSender for NewSender {
-    fn connect(mut self, peer: &PeerHalf<Terms>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        let Terms::Receiver { place, layout, link, apart } = peer.terms else {
-            return Err(unfit("it has no ring to write to"));
-        };
-        let landing = self.pair.queues.send.attach(&self.memory);
-        let landing = landing.map_err(|e| wire.device.error("attach memory", &e))?;
-        let config = self.config;
-        let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
-        let at_end = AtEnd::ErrUnlessClosed;
-        let (posting, _) = self.pair.connect(&peer.endpoint, wire, tracker, at_end)?;
-        Ok(Sender::new(
-            Writing::new(posting, self.waiting, config.batch),
-            ExtentSender::new(layout),
-            PeerRing { place, link, apart },
-            (self.memory, landing),
-            layout.max_message().min(config.message_bytes),
-        ))
-    }
-
-    fn abandon(mut sender: Sender) {
-        sender.abandon();
-    }
-}
-
-/// A receiver's side of a queue pair that waits for its peer.
-#[derive(Debug)]
-pub struct NewLink {
-    pair: NewPair,
-    terms: Terms,
-    number: u32,
-}
-
-impl NewHalf for NewLink {
-    type Terms = Terms;
-    type Done = Link;
-
-    fn endpoint(&self) -> Endpoint {
-        let max_message = match self.terms {
-            Terms::Receiver { layout, .. } => layout.max_message(),
-            Terms::Sender { .. } => 0,
-        };
-        self.pair.endpoint(0, max_message)
-    }
-
-    fn terms(&self) -> Terms {
-        self.terms
-    }
-}
-
-impl setup::NewLink for NewLink {
-    type Receiver = Receiver;
-
-    fn connect(
-        self,
-        peer: &PeerHalf<Terms>,
-        wire: &Wire<'_>,
-        receiver: &mut Receiver,
-    ) -> Result<Link, ConnectError> {
-        let Terms::Sender { place } = peer.terms else {
-            return Err(unfit("it has no memory for our stop"));
-        };
-        let tracker = tracker(LINK_QUEUE / 2, LINK_QUEUE / 2, LINK_QUEUE / 2);
-        let at_end = AtEnd::ErrUnlessClosed;
-        let (posting, _) = self.pair.connect(&peer.endpoint, wire, tracker, at_end)?;
-        // From here on it may take tickets.
-        receiver.receiving.shared.core.open(self.number);
-        Ok(Link {
-            posting,
-            number: self.number,
-            peer_stop: place,
-            is_broken: false,
-            copied: Vec::new(),
-        })
-    }
-
-    fn join(link: Link, receiver: &mut Receiver) -> Peer {
-        let longest = receiver.receiving.shared.layout().max_message();
-        receiver.receiving.add(link, longest)
-    }
-
-    fn abandon(link: Link, receiver: &mut Receiver) {
+    fn forget(&mut self, link: Link) {
         let number = link.number;
         // Its queue pair first: nothing of it arrives any more.
         drop(link);
-        receiver.receiving.shared.close(number);
+        self.receiving.shared.close(number);
     }
 }
