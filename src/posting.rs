@@ -46,6 +46,23 @@ pub(crate) fn in_room(staged: Option<Staged>) -> Result<WrId, CloseReason> {
     staged.map(|staged| staged.id).ok_or_else(full)
 }
 
+/// Implements the methods of a trait that give a field: shared, and mutable.
+macro_rules! field {
+    ($field:ident, $field_mut:ident: $of:ty) => {
+        #[inline]
+        fn $field(&self) -> &$of {
+            &self.$field
+        }
+
+        #[inline]
+        fn $field_mut(&mut self) -> &mut $of {
+            &mut self.$field
+        }
+    };
+}
+
+pub(crate) use field;
+
 impl Posting {
     pub(crate) fn new(
         control: ConnectedQp,

@@ -11,7 +11,7 @@ use crate::checked::{self, checked_bytes};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
 use crate::places::Peered;
-use crate::posting::Posting;
+use crate::posting::{Posting, field};
 use crate::ring::memory::{ControlBlock, remote};
 
 /// Bytes of a head and a count.
@@ -104,13 +104,7 @@ impl Link {
 }
 
 impl Peered for Link {
-    fn posting(&self) -> &Posting {
-        &self.posting
-    }
-
-    fn posting_mut(&mut self) -> &mut Posting {
-        &mut self.posting
-    }
+    field!(posting, posting_mut: Posting);
 }
 
 /// Arrival of tails and messages.

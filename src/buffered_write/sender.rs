@@ -234,7 +234,7 @@ impl Sender {
             _ => SendError::Full(Full::Ring),
         })?;
         // Where the configuration asks for gathering, they wait for a push anyway.
-        if self.config.batch_bytes == 0 || self.writing.gathers {
+        if self.config.batch_bytes == 0 || self.writing.half.gathers {
             self.check_push_room()?;
         }
         Ok(grant)
@@ -253,7 +253,7 @@ impl Sender {
     /// Reports whether enough has gathered.
     #[inline]
     fn is_due(&self) -> bool {
-        !self.writing.gathers && self.core.gathered() >= u64::from(self.config.batch_bytes)
+        !self.writing.half.gathers && self.core.gathered() >= u64::from(self.config.batch_bytes)
     }
 
     /// The ticket of the last message.

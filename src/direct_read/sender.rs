@@ -92,9 +92,6 @@ pub struct Sender<B: Offer = Buffer> {
     /// Buffers of the sender's own that are free, how many there are in all, and what they are
     /// registered in. They are made when messages are first copied.
     pub(super) pool: Vec<B>,
-    /// Requests are gathered until they are asked for
-    /// ([`SendHalf::batch`](crate::SendHalf::batch)).
-    pub(super) gathers: bool,
     /// The first message of the pool that the receiver has refused.
     pub(super) refused: Option<(u64, Refusal)>,
     pub(super) pooled: u32,
@@ -144,7 +141,6 @@ impl<B: Offer> Sender<B> {
             config: parts.config,
             app_limit: parts.app_limit,
             pool: Vec::new(),
-            gathers: false,
             refused: None,
             pooled: 0,
             pd: parts.pd,
@@ -361,7 +357,7 @@ impl<B: Offer> Sender<B> {
         let encoded = request.encode(slot).map_err(CloseReason::device);
         let len = encoded.map_err(|reason| self.half.posting.fail(reason))? as u32;
         self.stage(SendOp::Send { len }, WrClass::Data, false)?;
-        if self.gathers { Ok(()) } else { Ok(self.half.posting.post()?) }
+        if self.half.gathers { Ok(()) } else { Ok(self.half.posting.post()?) }
     }
 }
 

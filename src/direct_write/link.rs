@@ -18,7 +18,7 @@ use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, close_reason};
 use crate::peer::Peer;
 use crate::places::Peered;
-use crate::posting::Posting;
+use crate::posting::{Posting, field};
 use crate::receiving;
 use crate::ring::memory::remote;
 
@@ -168,13 +168,7 @@ impl Link {
 }
 
 impl Peered for Link {
-    fn posting(&self) -> &Posting {
-        &self.posting
-    }
-
-    fn posting_mut(&mut self) -> &mut Posting {
-        &mut self.posting
-    }
+    field!(posting, posting_mut: Posting);
 }
 
 impl receiving::Link for Link {

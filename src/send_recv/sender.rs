@@ -75,8 +75,6 @@ pub struct Sender {
     /// Longest message that can be packed.
     pack_limit: usize,
     config: Config,
-    /// Messages are gathered until they are asked for ([`SendHalf::batch`]).
-    gathers: bool,
     /// Longest message: the smaller one of the peer's buffers and our slots.
     limit: usize,
     loan_waits: LoanWaits,
@@ -111,7 +109,6 @@ impl Sender {
             packs: Packs::new(if config.pack_bytes > 0 { config.unacked } else { 0 }),
             taken: WrId(0),
             config,
-            gathers: false,
             limit: limit as usize,
             loan_waits: LoanWaits::default(),
             stats: SenderStats::default(),
@@ -362,7 +359,7 @@ impl Sender {
 
     /// Messages of a list, beyond which it is posted.
     fn batch_limit(&self) -> u32 {
-        if self.gathers { u32::MAX } else { self.config.batch }
+        if self.half.gathers { u32::MAX } else { self.config.batch }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::copies::{BULK, Copies, Message};
 use crate::error::{CloseReason, ProtocolError};
 use crate::peer::Peer;
 use crate::places::Peered;
-use crate::posting::Posting;
+use crate::posting::{Posting, field};
 use crate::receiving;
 use crate::ring::memory::remote;
 
@@ -61,13 +61,7 @@ impl Link {
 }
 
 impl Peered for Link {
-    fn posting(&self) -> &Posting {
-        &self.posting
-    }
-
-    fn posting_mut(&mut self) -> &mut Posting {
-        &mut self.posting
-    }
+    field!(posting, posting_mut: Posting);
 }
 
 impl receiving::Link for Link {

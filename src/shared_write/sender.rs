@@ -14,6 +14,7 @@ use crate::arm::Arm;
 use crate::checked;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within};
+use crate::posting::field;
 use crate::ring::memory::remote;
 use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
@@ -396,13 +397,7 @@ impl Sender {
 }
 
 impl Writes for Sender {
-    fn writing(&self) -> &Writing {
-        &self.writing
-    }
-
-    fn writing_mut(&mut self) -> &mut Writing {
-        &mut self.writing
-    }
+    field!(writing, writing_mut: Writing);
 
     fn listen(&mut self, is_last: bool) -> Result<bool, SendError> {
         let look = || checked::observe(&self.memory, 0);
@@ -449,10 +444,6 @@ impl Writes for Sender {
 impl Driving for Sender {
     fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
         self.claim(bytes)
-    }
-
-    fn set_gathers(&mut self, on: bool) -> bool {
-        std::mem::replace(&mut self.writing.gathers, on)
     }
 }
 

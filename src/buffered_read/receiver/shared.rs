@@ -14,7 +14,7 @@ use verbs_safe::{Claim, ClaimedBytes, Claims, SharedLandingRing};
 use super::{Receiver, ReceiverStats, recv_until};
 use crate::buffered_read::link::{Link, Work};
 use crate::error::{CloseReason, ProtocolError, RecvError};
-use crate::half::RecvHalf;
+use crate::half::{RecvHalf, message};
 use crate::peer::Peer;
 use crate::wait::{Deadline, Idle, Step, WaitStrategy};
 
@@ -97,29 +97,7 @@ pub struct SharedMessage {
     peer: Peer,
 }
 
-impl SharedMessage {
-    /// The peer that sent it.
-    #[must_use]
-    pub fn peer(&self) -> Peer {
-        self.peer
-    }
-}
-
-impl std::ops::Deref for SharedMessage {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl AsRef<[u8]> for SharedMessage {
-    #[inline]
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
+message!(SharedMessage, |message| &message.bytes);
 
 impl Receiver {
     /// Gives the half to several threads.
