@@ -14,7 +14,7 @@ use super::sender::{SIGNAL_STRIDE, SIGNALS_AT, SenderParts};
 use super::{Config, Offer, Sender};
 use crate::device::Device;
 use crate::doorbell;
-use crate::error::{ConfigError, ConnectError};
+use crate::error::{ConfigError, ConnectError, chosen};
 use crate::new_pair::{HalfDraft, NewPair};
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
@@ -251,10 +251,7 @@ fn reads_config(
 ) -> ReadsConfig {
     let window = config.window.min(peer.endpoint.recv_depth);
     let limit = port.attr.max_msg_bytes.max(1);
-    let max_read = match config.max_read_bytes {
-        0 => limit,
-        chosen => chosen.min(limit),
-    };
+    let max_read = chosen(config.max_read_bytes, limit).min(limit);
     let ack = peer.terms.ack;
     ReadsConfig { window, ack, reads: rd_atomic.into(), max_read, gather: config.gather_of(window) }
 }
