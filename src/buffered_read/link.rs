@@ -27,24 +27,36 @@ pub(super) const WORDS_BYTES: u32 = checked_bytes(2) as u32;
 // Both words go with one write.
 const _: () = assert!(TAKEN_AT == HEAD_AT + 8);
 
-/// Counters of a link's work.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Work {
-    pub(super) work_requests: u64,
-    pub(super) reads: u64,
-    pub(super) read_bytes: u64,
-    pub(super) tail_reads: u64,
-    pub(super) words_written: u64,
+/// Counters of what a receiver has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiverStats {
+    /// Messages handed out.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Work requests executed: READs of data and tails, and WRITEs of heads.
+    pub work_requests: u64,
+    /// READs of data.
+    pub reads: u64,
+    /// The bytes that they brought: divided by `reads`, the mean transfer.
+    pub read_bytes: u64,
+    /// READs of a tail.
+    pub tail_reads: u64,
+    /// WRITEs that told a sender how far its ring is free.
+    pub heads_written: u64,
 }
 
-impl Work {
-    pub(super) fn plus(self, more: Work) -> Work {
-        Work {
+impl ReceiverStats {
+    pub(super) fn plus(self, more: ReceiverStats) -> ReceiverStats {
+        ReceiverStats {
+            messages: self.messages + more.messages,
+            bytes: self.bytes + more.bytes,
             work_requests: self.work_requests + more.work_requests,
             reads: self.reads + more.reads,
             read_bytes: self.read_bytes + more.read_bytes,
             tail_reads: self.tail_reads + more.tail_reads,
-            words_written: self.words_written + more.words_written,
+            heads_written: self.heads_written + more.heads_written,
         }
     }
 }
@@ -73,7 +85,7 @@ pub struct Link<R = LandingRing> {
     ended: Option<CloseReason>,
     /// Nothing in the ring can be handed out any more.
     is_broken: bool,
-    work: Work,
+    work: ReceiverStats,
 }
 
 /// Parts of a link, which the set-up hands over.
@@ -173,7 +185,7 @@ impl<R: Landing> Link<R> {
             block,
             ended: None,
             is_broken: false,
-            work: Work::default(),
+            work: ReceiverStats::default(),
         }
     }
 
@@ -185,8 +197,9 @@ impl<R: Landing> Link<R> {
         self.control.qp_num()
     }
 
-    pub(super) fn work(&self) -> Work {
-        Work { work_requests: self.queue.posted_total(), ..self.work }
+    /// Returns the counters of its work, and of no messages.
+    pub(super) fn work(&self) -> ReceiverStats {
+        ReceiverStats { work_requests: self.queue.posted_total(), ..self.work }
     }
 
     /// Bytes of memory that READs land in.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use verbs_safe::Completion;
 
-use super::link::{Link, Work};
+use super::link::{Link, ReceiverStats};
 use super::stale_links::{MAX_STALE_LINKS, StaleLinks};
 use crate::error::CloseReason;
 use crate::index::QpIndex;
@@ -41,7 +41,7 @@ pub(crate) struct Links {
     /// Links that take no more messages, until their device keeps no buffer of a pool.
     stale: StaleLinks<Link>,
     /// The work of links that have gone.
-    past: Work,
+    past: ReceiverStats,
     /// Time for which the queue pair of a link that has ended well stays.
     linger: Duration,
 }
@@ -63,19 +63,13 @@ impl Links {
             ended: Vec::new(),
             one_has_ended: Arc::default(),
             stale: StaleLinks::new(MAX_STALE_LINKS, linger),
-            past: Work::default(),
+            past: ReceiverStats::default(),
             linger,
         }
     }
 
     pub(crate) fn max_peers(&self) -> u32 {
         self.max_peers
-    }
-
-    /// Buffers of a pool that may be lost: one for each queue pair that went before the
-    /// device had said that it kept none.
-    pub(crate) fn unaccounted(&self) -> u64 {
-        self.stale.unaccounted()
     }
 
     /// Links that have joined so far.
@@ -102,9 +96,11 @@ impl Links {
         self.places.iter_mut().flatten()
     }
 
-    /// Returns the work of all links, including the ones that have gone.
-    pub(crate) fn work(&self) -> Work {
-        self.iter().fold(self.past, |sum, link| sum + link.work())
+    /// Returns the counters of all links, including the ones that have gone, and of no messages.
+    pub(crate) fn stats(&self) -> ReceiverStats {
+        let unaccounted_buffers = self.stale.unaccounted();
+        let past = ReceiverStats { unaccounted_buffers, ..self.past };
+        self.iter().fold(past, ReceiverStats::plus)
     }
 }
 
@@ -216,7 +212,7 @@ impl Links {
         let link = self.places[place as usize].take()?;
         self.index.remove(link.qp_num());
         self.vacant.push(place);
-        self.past = self.past + link.work();
+        self.past = self.past.plus(&link);
         Some(link)
     }
 
