@@ -8,7 +8,7 @@ use conn_core::ring::fetch::MAX_READS;
 use conn_core::ring::offer::{HalfOffer, Place, RingOffer, Tail};
 use verbs_safe::{
     CompletionChannel, CompletionQueue, CqConfig, CreateCqError, Mapping, QueuePair,
-    QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig, SharedRegionConfig,
+    QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig,
 };
 
 use super::link::{Link, LinkParts, WORDS_BYTES};
@@ -20,7 +20,7 @@ use crate::error::{ConfigError, ConnectError, check};
 use crate::new_pair::{HalfDraft, NewPair};
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served};
-use crate::ring::memory::ControlBlock;
+use crate::ring::memory::{ControlBlock, register};
 use crate::ring::{Layout, RingShape};
 use crate::sending::Half;
 use crate::setup::{Agreement, unfit};
@@ -137,11 +137,11 @@ impl Protocol for BufferedRead {
                 e => device.error("make a ring", &e).into(),
             })?;
             ring.attach(&mut pair.queues.send).map_err(|e| device.error("use a ring", &e))?;
-            let failed = |e: &dyn std::fmt::Display| device.error("register a tail", e);
-            let mapping = Mapping::new(CHECKED_BYTES as usize).map_err(|e| failed(&e))?;
-            let tail = pd.register_shared(mapping, SharedRegionConfig::default());
-            let tail = tail.map_err(|e| failed(&e))?;
-            let tail_id = pair.queues.send.attach(&tail).map_err(|e| failed(&e))?;
+            let what = "register a tail";
+            let mapping = Mapping::new(CHECKED_BYTES as usize);
+            let mapping = mapping.map_err(|e| device.error(what, &e))?;
+            let tail = register(device, &pd, what, mapping, RemoteAccess::NONE)?;
+            let tail_id = pair.queues.send.attach(&tail).map_err(|e| device.error(what, &e))?;
             let reader = config.reader(&offer.geometry);
             let reader = Reader::new(offer.geometry, reader).map_err(unfit)?;
             let NewPair { queues: QueuePair { control, send: queue, recv }, psn } = pair;
