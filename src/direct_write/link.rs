@@ -237,15 +237,8 @@ impl receiving::Link for Link {
     }
 
     fn stop(&mut self, taken: u64) {
-        let words = [taken, STOPPED];
-        let written = self.posting.slot().and_then(|slot| checked::put(&words, slot));
         let remote = remote(self.peer_slots, stop_at(self.peer_slot_count), SLOT_BYTES);
-        let op = SendOp::Write { len: SLOT_BYTES as u32, remote };
-        let staged = written.map(|()| self.posting.stage(op, WrClass::Control, true));
-        if !matches!(staged, Some(Ok(Some(_)))) || self.posting.post().is_err() {
-            let qp = self.posting.qp_num();
-            tracing::debug!(qp, "no room to say that nothing more is taken");
-        }
+        self.write_stop([taken, STOPPED], remote);
     }
 
     fn lends(&self) -> bool {

@@ -13,8 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use verbs_safe::Completion;
-
 use super::link::{Link, ReceiverStats};
 use super::stale_links::{MAX_STALE_LINKS, StaleLinks};
 use crate::error::CloseReason;
@@ -39,7 +37,7 @@ pub(crate) struct Links {
     /// costs more than a message where they are many.
     one_has_ended: Arc<AtomicBool>,
     /// Links that take no more messages, until their device keeps no buffer of a pool.
-    stale: StaleLinks<Link>,
+    pub(super) stale: StaleLinks<Link>,
     /// The work of links that have gone.
     past: ReceiverStats,
     /// Time for which the queue pair of a link that has ended well stays.
@@ -236,32 +234,11 @@ impl Links {
         }
     }
 
-    /// Reports whether a device has not said yet that it keeps no buffer.
-    pub(crate) fn waits_for_device(&self) -> bool {
-        self.stale.wait_for_device()
-    }
-
-    /// Reports whether one more link can be added to the stale links without releasing another one
-    /// early.
-    pub(crate) fn has_room_for_stale(&self) -> bool {
-        self.stale.has_room()
-    }
-
-    pub(crate) fn has_stale(&self) -> bool {
-        !self.stale.is_empty()
-    }
-
     /// Releases the stale links that are done. The completion queue was empty after they had been
     /// silenced.
     pub(crate) fn release_stale(&mut self) {
         if !self.stale.is_empty() {
             self.stale.let_go(host::time::now());
         }
-    }
-
-    /// Books a completion of a queue pair that has no place.
-    #[cold]
-    pub(crate) fn absorb_stale(&mut self, completion: Completion<'_>) {
-        self.stale.absorb(completion);
     }
 }

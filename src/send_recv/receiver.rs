@@ -171,7 +171,7 @@ impl RecvHalf for Receiver {
             return Ok(Arm::Ready);
         }
         let within = match () {
-            () if self.links.has_stale() => POLL_SLEEP,
+            () if !self.links.stale.is_empty() => POLL_SLEEP,
             () if self.pools.iter().any(LoanClock::is_needed) => RECALL_AFTER,
             () => Duration::MAX,
         };
@@ -239,7 +239,7 @@ impl Receiver {
     fn advance(&mut self, qp_num: u32) {
         let place = self.links.find(qp_num);
         let Some((place, link)) = place.and_then(|p| Some((p, self.links.get_mut(p)?))) else {
-            return self.batch.pop().into_iter().for_each(|c| self.links.absorb_stale(c));
+            return self.batch.pop().into_iter().for_each(|c| self.links.stale.absorb(c));
         };
         mark(&mut self.dirty, link, place);
         let taken = link.take_run(&mut self.batch, &mut self.run);

@@ -4,11 +4,9 @@ use std::collections::VecDeque;
 
 use conn_core::ring::offer::Place;
 use conn_core::shared_write::{ExtentError, STOP_BYTES, STOPPED, padded};
-use conn_core::wr::WrClass;
-use verbs_safe::{Completion, SendOp};
+use verbs_safe::Completion;
 
 use super::ring::Ring;
-use crate::checked;
 use crate::copies::{BULK, Copies, Message};
 use crate::error::{CloseReason, ProtocolError};
 use crate::peer::Peer;
@@ -99,14 +97,7 @@ impl receiving::Link for Link {
     }
 
     fn stop(&mut self, taken: u64) {
-        let written = self.posting.slot().and_then(|slot| checked::put(&[taken, STOPPED], slot));
-        let remote = remote(self.peer_stop, 0, STOP_BYTES);
-        let op = SendOp::Write { len: STOP_BYTES as u32, remote };
-        let staged = written.map(|()| self.posting.stage(op, WrClass::Control, true));
-        if !matches!(staged, Some(Ok(Some(_)))) || self.posting.post().is_err() {
-            let qp = self.posting.qp_num();
-            tracing::debug!(qp, "no room to say that nothing more is taken");
-        }
+        self.write_stop([taken, STOPPED], remote(self.peer_stop, 0, STOP_BYTES));
     }
 
     fn has_heard_goodbye(&self, ring: &Ring) -> bool {

@@ -254,11 +254,8 @@ impl Sender {
         class: WrClass,
         awaited: bool,
     ) -> Result<WrId, SendError> {
-        let len = checked::checked_bytes(words.len()) as u64;
-        let op = self.write(at, len);
-        let slot = self.writing.half.posting.slot().ok_or(SendError::Full(Full::Requests))?;
-        let _ = checked::put(words, slot);
-        let staged = self.writing.half.posting.stage(op, class, awaited)?;
+        let to = self.remote(at, checked::checked_bytes(words.len()) as u64);
+        let staged = self.writing.half.posting.stage_words(words, to, class, awaited)?;
         self.writing.mark(staged)
     }
 
