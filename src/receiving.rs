@@ -2,13 +2,15 @@
 //! of peers, waiting. What a protocol adds is how messages are found ([`Link`]).
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use verbs_safe::{Completion, CompletionBatch, CompletionQueue};
 
 use crate::arm::Arm;
-use crate::copies::{BULK, Copies, Received};
+use crate::copies::{BULK, Copies, Message, Received};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
+use crate::half::{RecvHalf, driven};
 use crate::keepalive::{Look, SILENT};
 use crate::peer::Peer;
 use crate::places::{Peered, Places};
@@ -18,9 +20,9 @@ use crate::waiting::{Waiting, Waits};
 use crate::wire::ConnectedQp;
 
 /// A receiver's side of one queue pair.
-pub(crate) trait Link: Peered + std::fmt::Debug {
+pub(crate) trait Link: Peered + Debug {
     /// State that all links of a receiver have in common.
-    type Shared: std::fmt::Debug;
+    type Shared: Debug;
     /// Type of message that it hands out.
     type Taken: Received;
 
@@ -66,7 +68,16 @@ pub(crate) trait Link: Peered + std::fmt::Debug {
         let _ = shared;
     }
 
-    fn registered_bytes(&self) -> u64;
+    /// Bytes of memory of its own that are registered to receive into.
+    fn registered_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Bytes of the shared memory that are.
+    fn shared_bytes(shared: &Self::Shared) -> u64 {
+        let _ = shared;
+        0
+    }
 }
 
 /// The part of a receiver that every protocol of copied messages has.
@@ -122,14 +133,6 @@ impl<L: Link> Receiving<L> {
         &self.waiting.cq
     }
 
-    pub(crate) fn peers(&self) -> usize {
-        self.places.open() as usize
-    }
-
-    pub(crate) fn registered_bytes(&self) -> u64 {
-        self.places.iter().map(|place| place.link.registered_bytes()).sum()
-    }
-
     /// Messages handed out, and their bytes.
     pub(crate) fn handed_out(&self) -> (u64, u64) {
         (self.messages, self.bytes)
@@ -164,15 +167,6 @@ impl<L: Link> Receiving<L> {
         // Messages may have come before it had a place.
         self.places.make_ready(at);
         peer
-    }
-
-    pub(crate) fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.places.qp_of(peer)
-    }
-
-    /// Has [`stop`](Self::stop) wait for nothing.
-    pub(crate) fn abandon(&mut self) {
-        self.waiting.common.linger = Duration::ZERO;
     }
 
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
@@ -342,7 +336,7 @@ impl<L: Link> Receiving<L> {
         }
         let lends = !self.lenders.is_empty();
         self.settle_lenders();
-        if looks || lends || self.polled.len() < self.peers() {
+        if looks || lends || self.polled.len() < self.places.open() as usize {
             self.poll_completions()?;
         }
         // Each polled link once, the one behind the last that had something first.
@@ -477,5 +471,57 @@ impl<L: Link> Takes for Receiving<L> {
 
     fn look_everywhere(&mut self) -> Result<(), RecvError> {
         self.poll_completions().map(drop)
+    }
+}
+
+/// A receiver that is a [`Receiving`], and whose messages are copies.
+pub(crate) trait Receives: Debug + Send + Sized {
+    type Link: Link;
+
+    fn receiving(&self) -> &Receiving<Self::Link>;
+    fn receiving_mut(&mut self) -> &mut Receiving<Self::Link>;
+}
+
+impl<R: Receives> RecvHalf for R {
+    type Message = Message;
+
+    fn peers(&self) -> usize {
+        self.receiving().places.open() as usize
+    }
+
+    fn registered_bytes(&self) -> u64 {
+        let Receiving { places, shared, .. } = self.receiving();
+        let own: u64 = places.iter().map(|place| place.link.registered_bytes()).sum();
+        own + R::Link::shared_bytes(shared)
+    }
+
+    #[inline]
+    fn try_recv(&mut self) -> Result<Message, RecvError> {
+        self.receiving_mut().try_recv().map(Received::into_message)
+    }
+
+    #[inline]
+    fn try_recv_each(&mut self, each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
+        self.receiving_mut().try_recv_each(each)
+    }
+
+    fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
+        self.receiving_mut().arm()
+    }
+}
+
+impl<R: Receives> driven::Receiver for R {
+    type Taken = Message;
+
+    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+        self.receiving_mut().recv_until(deadline).map(Received::into_message)
+    }
+
+    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        self.receiving().places.qp_of(peer)
+    }
+
+    fn abandon(&mut self) {
+        self.receiving_mut().waiting.common.linger = Duration::ZERO;
     }
 }
