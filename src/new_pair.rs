@@ -1,8 +1,11 @@
 //! A half of a connection in the making, and its queue pair.
 
 use conn_core::handshake::Endpoint;
-use verbs_safe::{ProtectionDomain, QueuePair, QueuePairConfig, RecvQueue, Recycle};
+use verbs_safe::{
+    CompletionQueue, ProtectionDomain, QueuePair, QueuePairConfig, RecvQueue, Recycle, RemoteAccess,
+};
 
+use crate::common::Common;
 use crate::device::{Device, DeviceError};
 use crate::doorbell;
 use crate::error::ConnectError;
@@ -11,6 +14,19 @@ use crate::posting::{AtEnd, Posting};
 use crate::sending::Sends;
 use crate::setup::{HalfTerms, NewHalf, NewLink, NewSender, PeerHalf};
 use crate::wire::{Tracker, Wire};
+
+/// Access rights of a peer that writes, or probes with writes of no bytes.
+pub(crate) const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+/// A queue pair's configuration without its queues: on the port of the settings, with all its
+/// completions in one queue.
+pub(crate) fn shape<'a>(
+    common: &Common,
+    cq: &'a CompletionQueue,
+    access: RemoteAccess,
+) -> QueuePairConfig<'a> {
+    QueuePairConfig { port: common.transport.port, access, ..QueuePairConfig::new(cq, cq) }
+}
 
 /// A queue pair in INIT, and the number that its packets begin with.
 #[derive(Debug)]

@@ -16,10 +16,10 @@ use super::sender::Sender;
 use super::{BufferedRead, Config, Receiver};
 use crate::common::Common;
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError, check};
-use crate::new_pair::{HalfDraft, NewPair};
+use crate::error::{ConnectError, check};
+use crate::new_pair::{HalfDraft, NewPair, WRITES, shape};
 use crate::posting::AtEnd;
-use crate::protocol::{NoPool, Protocol, Served};
+use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::ring::memory::{ControlBlock, register};
 use crate::ring::{Layout, RingShape};
 use crate::sending::Half;
@@ -45,16 +45,7 @@ impl Served for BufferedRead {
 }
 
 impl Protocol for BufferedRead {
-    type Config = Config;
-    type Pool = NoPool;
-    type Sender = Sender;
-    type Receiver = Receiver;
-    type NewSender = NewSender;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(NoPool);
 
     fn receiver(
         _: &Device,
@@ -72,7 +63,7 @@ impl Protocol for BufferedRead {
         let (ring, geometry) = mirrored_or_plain(wanted, config.ring, make)
             .map_err(|e| device.error("make a ring", &e))?;
         // The peer reads the tail and writes the head.
-        let access = RemoteAccess { read: true, write: true, atomic: false };
+        let access = RemoteAccess { read: true, ..WRITES };
         let block = ControlBlock::new(device, &pd, access)?;
         // Its completions are polled for, as nothing announces what the receiver writes: no thread
         // sleeps on them.
@@ -80,10 +71,9 @@ impl Protocol for BufferedRead {
         let mut waiting = Waiting::create(device, SENDER_DEPTH, polled)?;
         waiting.common = config.common;
         let shape = QueuePairConfig {
-            access,
             max_send_wr: SENDER_DEPTH,
             send_slots: 0,
-            ..queue_pair(&waiting.cq, config)
+            ..queue_pair(&waiting.cq, config, access)
         };
         let pair = NewPair::create(device, &pd, &shape, ())?;
         let span = ring.remote();
@@ -111,12 +101,11 @@ impl Protocol for BufferedRead {
         // link without a channel would not wake it.
         let (cq, channel) = queue_on_one_of(&receiver.channels(), device, receiver.wait())?;
         let shape = QueuePairConfig {
-            // The peer may probe us with writes of no bytes; no memory is registered for writes.
-            access: RemoteAccess { read: false, write: true, atomic: false },
             max_send_wr: RECEIVER_DEPTH,
             send_slots: MAX_WORDS as u32,
             recv: RecvSide::Own { slots: WAKE_UPS, slot_bytes: 0 },
-            ..queue_pair(&cq, config)
+            // The peer may probe us with writes of no bytes; no memory is registered for writes.
+            ..queue_pair(&cq, config, WRITES)
         };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let (config, terms) = (*config, HalfOffer { control: None, ring: None });
@@ -228,12 +217,15 @@ fn queue_on_one_of(
 }
 
 /// Returns the configuration that the queue pairs of both ends have in common.
-fn queue_pair<'a>(cq: &'a CompletionQueue, config: &Config) -> QueuePairConfig<'a> {
+fn queue_pair<'a>(
+    cq: &'a CompletionQueue,
+    config: &Config,
+    access: RemoteAccess,
+) -> QueuePairConfig<'a> {
     QueuePairConfig {
-        port: config.common.transport.port,
         send_slot_bytes: WORDS_BYTES as usize,
         max_inline: WORDS_BYTES,
-        ..QueuePairConfig::new(cq, cq)
+        ..shape(&config.common, cq, access)
     }
 }
 

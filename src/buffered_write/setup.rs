@@ -12,10 +12,10 @@ use super::receiver::Receiver;
 use super::sender::Sender;
 use super::{BufferedWrite, Config};
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError, check};
-use crate::new_pair::{HalfDraft, NewPair};
+use crate::error::{ConnectError, check};
+use crate::new_pair::{HalfDraft, NewPair, WRITES, shape};
 use crate::posting::AtEnd;
-use crate::protocol::{NoPool, Protocol, Served};
+use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, place, register_ring};
 use crate::setup::{PeerHalf, unfit};
@@ -31,9 +31,6 @@ const LINK_CONTROL: u32 = 2;
 /// Bytes of a zero-copy write in one request.
 const STRAIGHT: u32 = 32 << 10;
 
-/// Access rights of a peer: both the ring and the control blocks are written to.
-const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
-
 type NewSender = HalfDraft<HalfOffer, Sender>;
 type NewLink = HalfDraft<HalfOffer, Link, Receiver>;
 
@@ -44,16 +41,7 @@ impl Served for BufferedWrite {
 }
 
 impl Protocol for BufferedWrite {
-    type Config = Config;
-    type Pool = NoPool;
-    type Sender = Sender;
-    type Receiver = Receiver;
-    type NewSender = NewSender;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(NoPool);
 
     fn receiver(
         device: &Device,
@@ -72,14 +60,12 @@ impl Protocol for BufferedWrite {
         let waiting = Waiting::create(device, depth, config.common)?;
         let (inline, zcopy) = inline_bytes(device, &config);
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: WRITES,
             max_send_wr: depth,
             send_slots: config.send_queue,
             send_slot_bytes: inline.max(LINE_BYTES as u32) as usize,
             max_inline: inline.max(zcopy),
             max_parts: if zcopy > 0 { 2 } else { 1 },
-            ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
+            ..shape(&config.common, &waiting.cq, WRITES)
         };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let block = ControlBlock::new(device, &pd, WRITES)?;
@@ -119,14 +105,12 @@ impl Protocol for BufferedWrite {
             _ => RecvSide::Own { slots: receives, slot_bytes: 0 },
         };
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: WRITES,
             max_send_wr: LINK_QUEUE,
             send_slots: LINK_QUEUE,
             send_slot_bytes: UPDATE_BYTES as usize,
             max_inline: UPDATE_BYTES,
             recv,
-            ..QueuePairConfig::new(receiver.cq(), receiver.cq())
+            ..shape(&config.common, receiver.cq(), WRITES)
         };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         pair.post_receives(device, receives)?;

@@ -14,16 +14,18 @@ use super::sender::{SIGNAL_STRIDE, SIGNALS_AT, SenderParts};
 use super::{Config, Offer, Sender};
 use crate::device::Device;
 use crate::doorbell;
-use crate::error::{ConfigError, ConnectError, chosen};
-use crate::new_pair::{HalfDraft, NewPair};
+use crate::error::{ConnectError, chosen};
+use crate::new_pair::{HalfDraft, NewPair, WRITES, shape};
 use crate::posting::AtEnd;
-use crate::protocol::{NoPool, Protocol, Served};
+use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::ring::memory::{peer_memory, place};
 use crate::sending::Half;
 use crate::setup::{FixedTerms, PeerHalf, unfit};
 use crate::waiting::Waiting;
 use crate::wire::{Port, Wire, entries, tracker};
 
+/// Access rights of a peer.
+const ACCESS: RemoteAccess = RemoteAccess { read: true, ..WRITES };
 /// Places for control, in either send queue, and for what comes besides messages: a wakeup,
 /// a goodbye.
 const CONTROL: u32 = 4;
@@ -32,7 +34,7 @@ const CONTROL: u32 = 4;
 #[derive(Debug)]
 pub enum DirectRead {}
 
-type NewSender<B> = HalfDraft<Terms, Sender<B>>;
+type NewSender<B = Buffer> = HalfDraft<Terms, Sender<B>>;
 type NewLink = HalfDraft<Terms, Link, Receiver>;
 
 impl Served for DirectRead {
@@ -42,16 +44,7 @@ impl Served for DirectRead {
 }
 
 impl Protocol for DirectRead {
-    type Config = Config;
-    type Pool = NoPool;
-    type Sender = Sender<Buffer>;
-    type Receiver = Receiver;
-    type NewSender = NewSender<Buffer>;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(NoPool);
 
     fn receiver(
         device: &Device,
@@ -62,7 +55,7 @@ impl Protocol for DirectRead {
         receiver(device, config, max_peers, None)
     }
 
-    fn new_sender(device: &Device, config: &Config) -> Result<NewSender<Buffer>, ConnectError> {
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         new_sender(device, config)
     }
 
@@ -82,14 +75,12 @@ impl Protocol for DirectRead {
         let (_, reads) = read_limits(device, config.reads)?;
         let depth = link_depth(&config) + CONTROL;
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: RemoteAccess { read: true, write: true, atomic: false },
             max_send_wr: depth,
             send_slots: depth,
             send_slot_bytes: CHECKED_BYTES as usize,
             max_inline: CHECKED_BYTES as u32,
             recv,
-            ..QueuePairConfig::new(&receiver.waiting.cq, &receiver.waiting.cq)
+            ..shape(&config.common, &receiver.waiting.cq, ACCESS)
         };
         let mut pair = NewPair::create(device, device.pd(), &shape, ())?;
         pair.post_receives(device, receiver.share)?;
@@ -167,14 +158,12 @@ pub(super) fn new_sender<B: Offer>(
     let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
     let memory = peer_memory(device, &pd, bytes as u64, write)?;
     let shape = QueuePairConfig {
-        port: config.common.transport.port,
-        access: RemoteAccess { read: true, write: true, atomic: false },
         max_send_wr: depth,
         send_slots: depth,
         send_slot_bytes: config.request_bytes() as usize,
         max_inline: config.request_bytes(),
         recv: RecvSide::Own { slots: notices, slot_bytes: 0 },
-        ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
+        ..shape(&config.common, &waiting.cq, ACCESS)
     };
     let mut pair = NewPair::create(device, &pd, &shape, ())?;
     pair.post_receives(device, notices)?;

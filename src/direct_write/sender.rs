@@ -15,6 +15,7 @@ use crate::posting::field;
 use crate::ring::memory::remote;
 use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
+use crate::waiting::Waits;
 use crate::writing::{Writes, Writing};
 
 /// Counters of what a sender has done so far.
@@ -162,10 +163,7 @@ impl Sender {
                 self.stalled_at = Some(self.core.sent());
                 Err(SendError::Full(Full::Credits))
             }
-            Err(e) => {
-                let reason = CloseReason::Protocol(ProtocolError::Slot(e));
-                Err(self.writing.half.posting.fail(reason).into())
-            }
+            Err(e) => Err(self.fail(CloseReason::Protocol(ProtocolError::Slot(e)))),
         }
     }
 
@@ -226,10 +224,7 @@ impl Writes for Sender {
             Ok(None) => Ok(false),
             Ok(Some(_)) if self.writing.half.posting.ended().is_some() => Ok(false),
             Ok(Some(taken)) => Err(self.peer_stopped(taken)),
-            Err(e) => {
-                let reason = CloseReason::Protocol(ProtocolError::Slot(e));
-                Err(self.writing.half.posting.fail(reason).into())
-            }
+            Err(e) => Err(self.fail(CloseReason::Protocol(ProtocolError::Slot(e)))),
         }
     }
 

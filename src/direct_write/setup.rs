@@ -7,18 +7,18 @@ use conn_core::direct_write::{
     slots_bytes,
 };
 use conn_core::handshake::{Endpoint, ProtocolId};
-use verbs_safe::{QueuePairConfig, RecvSide, RemoteAccess};
+use verbs_safe::{QueuePairConfig, RecvSide};
 
 use super::in_place::Buffers;
 use super::link::{Lending, Link, SLOTS_PER_WRITE};
 use super::sender::{Sender, SenderStats};
 use super::{Config, Detection, DirectWrite, Receiver};
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError, check};
-use crate::new_pair::{HalfDraft, LinkHost, NewPair};
+use crate::error::{ConnectError, check};
+use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::AtEnd;
-use crate::protocol::{NoPool, Protocol, Served};
+use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
 use crate::setup::{FixedTerms, check_direction, unfit};
@@ -30,8 +30,6 @@ use crate::writing::Writing;
 const CONTROL: u32 = 2;
 /// Send-queue slots of a receiver: slots on their way, and control.
 const LINK_QUEUE: u32 = 16;
-/// Access rights of a peer: both the buffers and the slots are written to.
-const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
 type NewSender = HalfDraft<Terms, Sender>;
 type NewLink = HalfDraft<Terms, Link, Receiver>;
@@ -43,16 +41,7 @@ impl Served for DirectWrite {
 }
 
 impl Protocol for DirectWrite {
-    type Config = Config;
-    type Pool = NoPool;
-    type Sender = Sender;
-    type Receiver = Receiver;
-    type NewSender = NewSender;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(NoPool);
 
     fn receiver(
         device: &Device,
@@ -71,13 +60,11 @@ impl Protocol for DirectWrite {
         let depth = config.send_queue + CONTROL;
         let waiting = Waiting::create(device, depth, config.common)?;
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: WRITES,
             max_send_wr: depth,
             send_slots: depth,
             send_slot_bytes: (padded(config.message_bytes) + TRAILER_BYTES) as usize,
             max_inline: config.inline.asked_bytes(),
-            ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
+            ..shape(&config.common, &waiting.cq, WRITES)
         };
         let pair = NewPair::create(device, &pd, &shape, ())?;
         let slot_count = config.max_peer_buffers;
@@ -124,14 +111,12 @@ impl Protocol for DirectWrite {
             slots => RecvSide::Own { slots, slot_bytes: 0 },
         };
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: WRITES,
             max_send_wr: LINK_QUEUE,
             send_slots: LINK_QUEUE,
             send_slot_bytes: (u64::from(SLOTS_PER_WRITE) * SLOT_BYTES) as usize,
             max_inline: config.inline.asked_bytes(),
             recv,
-            ..QueuePairConfig::new(receiver.receiving.cq(), receiver.receiving.cq())
+            ..shape(&config.common, receiver.receiving.cq(), WRITES)
         };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         pair.post_receives(device, receives)?;

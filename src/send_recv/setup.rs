@@ -18,11 +18,11 @@ use super::shared::{Address, SharedPool};
 use super::stale_links::MAX_STALE_LINKS;
 use super::{Config, SendRecv};
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError, check};
-use crate::new_pair::{HalfDraft, LinkHost, NewPair};
+use crate::error::{ConnectError, check};
+use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::{AtEnd, Posting};
-use crate::protocol::{Protocol, Served};
+use crate::protocol::{Protocol, Served, own_types};
 use crate::sending::Half;
 use crate::setup::{Agreement, unfit};
 use crate::waiting::Waiting;
@@ -37,7 +37,7 @@ const SENDER_CONTROL: u32 = 4;
 
 /// Peers may probe us with writes of no bytes. They can write nothing: the queue pairs are in
 /// a protection domain in which no memory is registered for peers.
-const PROBES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+const PROBES: RemoteAccess = WRITES;
 
 type NewSender = HalfDraft<(), Sender>;
 type NewLink = HalfDraft<(), Link, Receiver>;
@@ -49,16 +49,7 @@ impl Served for SendRecv {
 }
 
 impl Protocol for SendRecv {
-    type Config = Config;
-    type Pool = SharedPool;
-    type Sender = Sender;
-    type Receiver = Receiver;
-    type NewSender = NewSender;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(SharedPool);
 
     fn receiver(
         device: &Device,
@@ -78,14 +69,12 @@ impl Protocol for SendRecv {
         let depth = config.unacked + SENDER_CONTROL;
         let waiting = Waiting::create(device, depth + CONTROL_SLOTS, config.common)?;
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: PROBES,
             max_send_wr: depth,
             send_slots: config.unacked,
             send_slot_bytes: config.message_bytes as usize,
             max_inline: config.inline.asked_bytes().min(config.message_bytes),
             recv: RecvSide::Own { slots: CONTROL_SLOTS, slot_bytes: 0 },
-            ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
+            ..shape(&config.common, &waiting.cq, PROBES)
         };
         let mut pair = NewPair::create(device, device.messages_pd(), &shape, ())?;
         pair.post_receives(device, CONTROL_SLOTS)?;
@@ -136,12 +125,10 @@ impl Protocol for SendRecv {
         }
         let own = RecvSide::Own { slots: window + 1, slot_bytes: config.message_bytes as usize };
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: PROBES,
             max_send_wr: CONTROL_SLOTS,
             send_slots: 0,
             recv: pool.map_or(own, |pool| RecvSide::Shared(pool.queue())),
-            ..QueuePairConfig::new(&receiver.waiting.cq, &receiver.waiting.cq)
+            ..shape(&config.common, &receiver.waiting.cq, PROBES)
         };
         let recycler = SlotReturn::Receiver { returns: receiver.returns.clone(), link: place };
         let pair = NewPair::create(device, device.messages_pd(), &shape, recycler)?;

@@ -19,6 +19,7 @@ use crate::ring::memory::remote;
 use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
 use crate::wait::POLL_SLEEP;
+use crate::waiting::Waits;
 use crate::writing::{Writes, Writing};
 
 /// Counters of what a sender has done so far.
@@ -323,10 +324,8 @@ impl Sender {
             }
             _ => self.core.on_entry(word(DECIDED_LANDS_AT), word(ENTRY_LANDS_AT)),
         };
-        let is_new = is_new.map_err(|e| {
-            let reason = CloseReason::Protocol(ProtocolError::Claim(e));
-            self.writing.half.posting.fail(reason)
-        })?;
+        let is_new =
+            is_new.map_err(|e| self.fail(CloseReason::Protocol(ProtocolError::Claim(e))))?;
         self.news += usize::from(is_new);
         self.rest = if is_new { Duration::ZERO } else { (2 * self.rest).max(FIRST_REST) };
         self.rest = self.rest.min(POLL_SLEEP);
@@ -403,10 +402,7 @@ impl Writes for Sender {
             Ok(None) => {}
             Ok(Some(_)) if self.writing.half.posting.ended().is_some() => return Ok(false),
             Ok(Some(taken)) => return Err(self.peer_stopped(taken)),
-            Err(e) => {
-                let reason = CloseReason::Protocol(ProtocolError::Claim(e));
-                return Err(self.writing.half.posting.fail(reason).into());
-            }
+            Err(e) => return Err(self.fail(CloseReason::Protocol(ProtocolError::Claim(e)))),
         }
         if is_last || self.writing.half.posting.ended().is_some() {
             return Ok(false);

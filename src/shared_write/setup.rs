@@ -11,11 +11,11 @@ use super::ring::Ring;
 use super::sender::{CONTROL, MEMORY_BYTES, PeerRing, Sender};
 use super::{Config, Receiver, SharedWrite};
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError};
-use crate::new_pair::{HalfDraft, LinkHost, NewPair};
+use crate::error::ConnectError;
+use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::AtEnd;
-use crate::protocol::{NoPool, Protocol, Served};
+use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
 use crate::setup::{Agreement, FixedTerms, check_direction, unfit};
@@ -27,8 +27,6 @@ use crate::writing::Writing;
 const LINK_QUEUE: u32 = 4;
 /// READs and atomics in flight.
 const RD_ATOMIC: u8 = 4;
-/// Access rights of a receiver in a sender's memory.
-const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
 type NewSender = HalfDraft<Terms, Sender>;
 type NewLink = HalfDraft<Terms, Link, Receiver>;
@@ -40,16 +38,7 @@ impl Served for SharedWrite {
 }
 
 impl Protocol for SharedWrite {
-    type Config = Config;
-    type Pool = NoPool;
-    type Sender = Sender;
-    type Receiver = Receiver;
-    type NewSender = NewSender;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(NoPool);
 
     fn receiver(
         device: &Device,
@@ -73,13 +62,11 @@ impl Protocol for SharedWrite {
         let depth = config.send_queue + CONTROL;
         let waiting = Waiting::create(device, depth, config.common)?;
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: WRITES,
             max_send_wr: depth,
             send_slots: depth,
             send_slot_bytes: record_bytes(config.message_bytes) as usize,
             max_inline: config.inline.asked_bytes(),
-            ..QueuePairConfig::new(&waiting.cq, &waiting.cq)
+            ..shape(&config.common, &waiting.cq, WRITES)
         };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let memory = peer_memory(device, &pd, MEMORY_BYTES, WRITES)?;
@@ -117,14 +104,12 @@ impl Protocol for SharedWrite {
         let layout = *ring.layout();
         let number = ring.core.vacant().ok_or(ConnectError::TooManyPeers(layout.links()))?;
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: RemoteAccess::ALL,
             max_send_wr: LINK_QUEUE,
             send_slots: LINK_QUEUE,
             send_slot_bytes: STOP_BYTES as usize,
             max_inline: config.inline.asked_bytes(),
             recv: RecvSide::None,
-            ..QueuePairConfig::new(receiving.cq(), receiving.cq())
+            ..shape(&config.common, receiving.cq(), RemoteAccess::ALL)
         };
         let pair = NewPair::create(device, &ring.pd, &shape, ())?;
         ring.clear_link(number);
