@@ -65,42 +65,27 @@ impl ReceiverStats {
 #[derive(Debug)]
 pub struct Link<R = LandingRing> {
     pub(super) peer: Peer,
-    reader: Reader,
-    ring: R,
-    queue: SendQueue,
-    /// For the wake-up that the sender is asked for.
-    wake_ups: RecvQueue<()>,
-    control: ConnectedQp,
-    cq: CompletionQueue,
-    /// The channel that announces its completions.
-    channel: Option<CompletionChannel>,
-    batch: CompletionBatch,
-    /// Memory that READs of the tail land in.
-    tail: SharedRegion,
-    tail_id: RegionId,
-    /// The sender's ring, and its bytes.
-    source: (Place, u64),
-    /// The sender's control block.
-    block: Place,
-    ended: Option<CloseReason>,
-    /// Nothing in the ring can be handed out any more.
-    is_broken: bool,
-    work: ReceiverStats,
-}
-
-/// Parts of a link, which the set-up hands over.
-pub(super) struct LinkParts<R = LandingRing> {
-    pub(super) control: ConnectedQp,
-    pub(super) queue: SendQueue,
-    pub(super) wake_ups: RecvQueue<()>,
-    pub(super) cq: CompletionQueue,
-    pub(super) channel: Option<CompletionChannel>,
+    pub(super) reader: Reader,
     pub(super) ring: R,
+    pub(super) queue: SendQueue,
+    /// For the wake-up that the sender is asked for.
+    pub(super) wake_ups: RecvQueue<()>,
+    pub(super) control: ConnectedQp,
+    pub(super) cq: CompletionQueue,
+    /// The channel that announces its completions.
+    pub(super) channel: Option<CompletionChannel>,
+    pub(super) batch: CompletionBatch,
+    /// Memory that READs of the tail land in.
     pub(super) tail: SharedRegion,
     pub(super) tail_id: RegionId,
-    pub(super) reader: Reader,
+    /// The sender's ring, and its bytes.
     pub(super) source: (Place, u64),
+    /// The sender's control block.
     pub(super) block: Place,
+    pub(super) ended: Option<CloseReason>,
+    /// Nothing in the ring can be handed out any more.
+    pub(super) is_broken: bool,
+    pub(super) work: ReceiverStats,
 }
 
 /// A record that is shown to a closure. Dropping this frees the record, also when the closure
@@ -121,7 +106,7 @@ impl Drop for Passing<'_> {
 type Found = (u64, Record);
 
 /// Completions polled at a time: what a link has on its way.
-const POLL_BATCH: usize = 32;
+pub(super) const POLL_BATCH: usize = 32;
 /// Rounds of posting and polling in one look: the tail, the data, and what came with
 /// them, where the device is that fast.
 const ROUNDS: u32 = 3;
@@ -134,25 +119,28 @@ impl Link {
     #[allow(clippy::result_large_err)]
     pub(super) fn share(self) -> Result<(Link<SharedLandingRing>, Claims), Link> {
         let Link { peer, reader, ring, queue, wake_ups, control, cq, channel, .. } = self;
-        let Link { tail, tail_id, source, block, ended, work, .. } = self;
+        let Link { batch, tail, tail_id, source, block, ended, is_broken, work, .. } = self;
         macro_rules! with {
-            ($ring:expr) => {{
-                let ring = $ring;
-                let parts = LinkParts {
-                    control,
+            ($ring:expr) => {
+                Link {
+                    peer,
+                    ring: $ring,
+                    reader,
                     queue,
                     wake_ups,
+                    control,
                     cq,
                     channel,
-                    ring,
+                    batch,
                     tail,
                     tail_id,
-                    reader,
                     source,
                     block,
-                };
-                Link { peer, ended, work, ..Link::new(parts) }
-            }};
+                    ended,
+                    is_broken,
+                    work,
+                }
+            };
         }
         match ring.share(*reader.ring().geometry()) {
             Ok((mut ring, claims)) => {
@@ -166,29 +154,6 @@ impl Link {
 }
 
 impl<R: Landing> Link<R> {
-    pub(super) fn new(parts: LinkParts<R>) -> Link<R> {
-        let LinkParts { control, queue, wake_ups, cq, channel, ring, .. } = parts;
-        let LinkParts { tail, tail_id, reader, source, block, .. } = parts;
-        Link {
-            peer: Peer(u32::MAX),
-            reader,
-            ring,
-            queue,
-            wake_ups,
-            control,
-            cq,
-            channel,
-            batch: CompletionBatch::new(POLL_BATCH),
-            tail,
-            tail_id,
-            source,
-            block,
-            ended: None,
-            is_broken: false,
-            work: ReceiverStats::default(),
-        }
-    }
-
     pub(super) fn qp(&self) -> &ConnectedQp {
         &self.control
     }

@@ -7,17 +7,18 @@ use conn_core::ring::Geometry;
 use conn_core::ring::fetch::MAX_READS;
 use conn_core::ring::offer::{HalfOffer, Place, RingOffer, Tail};
 use verbs_safe::{
-    CompletionChannel, CompletionQueue, CqConfig, CreateCqError, Mapping, QueuePair,
-    QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig,
+    CompletionBatch, CompletionChannel, CompletionQueue, CqConfig, CreateCqError, Mapping,
+    QueuePair, QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig,
 };
 
-use super::link::{Link, LinkParts, WORDS_BYTES};
+use super::link::{Link, POLL_BATCH, ReceiverStats, WORDS_BYTES};
 use super::sender::Sender;
 use super::{BufferedRead, Config, Receiver};
 use crate::common::Common;
 use crate::device::Device;
 use crate::error::{ConnectError, check};
 use crate::new_pair::{HalfDraft, NewPair, WRITES, shape};
+use crate::peer::Peer;
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::ring::memory::{ControlBlock, register};
@@ -138,19 +139,24 @@ impl Protocol for BufferedRead {
             let none = || device.error("use a queue pair", &"it has no receive side");
             let wake_ups = recv.ok_or_else(none)?;
             let source = (offer.place, offer.bytes());
-            Ok(Box::new(Link::new(LinkParts {
-                control,
+            Ok(Box::new(Link {
+                peer: Peer(u32::MAX),
+                reader,
+                ring,
                 queue,
                 wake_ups,
+                control,
                 cq,
                 channel,
-                ring,
+                batch: CompletionBatch::new(POLL_BATCH),
                 tail,
                 tail_id,
-                reader,
                 source,
                 block,
-            })))
+                ended: None,
+                is_broken: false,
+                work: ReceiverStats::default(),
+            }))
         }))
     }
 

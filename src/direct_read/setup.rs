@@ -10,7 +10,7 @@ use verbs_safe::{Buffer, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
 
 use super::link::Link;
 use super::receiver::Receiver;
-use super::sender::{SIGNAL_STRIDE, SIGNALS_AT, SenderParts};
+use super::sender::{SIGNAL_STRIDE, SIGNALS_AT};
 use super::{Config, Offer, Sender};
 use crate::device::Device;
 use crate::doorbell;
@@ -186,17 +186,10 @@ pub(super) fn new_sender<B: Offer>(
         let notices =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
         let window = config.window.min(end.recv_depth);
-        Ok(Sender::new(SenderParts {
-            half: Half::new(posting, waiting),
-            notices,
-            offers: Offers::new(window).map_err(unfit)?,
-            memory,
-            counts: terms.counts,
-            config,
-            app_limit,
-            pd,
-            message_limit: terms.max_message.min(config.message_bytes) as usize,
-        }))
+        let (half, memory) = (Half::new(posting, waiting), (memory, terms.counts));
+        let offers = Offers::new(window).map_err(unfit)?;
+        let limits = (app_limit, terms.max_message.min(config.message_bytes) as usize);
+        Ok(Sender::new(half, notices, offers, memory, limits, config, pd))
     }))
 }
 
