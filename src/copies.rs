@@ -5,7 +5,7 @@ use std::sync::Arc;
 use conn_core::buffered_write::inline_record::{InlineRecord, MAX_PAYLOAD};
 use verbs_safe::SharedRegion;
 
-use crate::half::message;
+use crate::half::received_message;
 use crate::peer::Peer;
 
 /// A received message: derefs to its bytes.
@@ -78,7 +78,7 @@ impl Received for Message {
     }
 }
 
-message!(Message, |message| match &message.bytes {
+received_message!(Message, |message| match &message.bytes {
     Bytes::Copied { chunk, start } => &chunk[*start as usize..][..message.len as usize],
     Bytes::Short(bytes) => &bytes[..message.len as usize],
 });

@@ -1,6 +1,8 @@
 //! A receiving half of messages that are copied out: one completion queue, links to any number
 //! of peers, waiting. What a protocol adds is how messages are found ([`Link`]).
 
+mod receives;
+
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::time::Duration;
@@ -8,16 +10,16 @@ use std::time::Duration;
 use verbs_safe::{Completion, CompletionBatch, CompletionQueue};
 
 use crate::arm::Arm;
-use crate::copies::{BULK, Copies, Message, Received};
+use crate::copies::{BULK, Copies, Received};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
-use crate::half::{RecvHalf, driven};
 use crate::keepalive::{Look, SILENT};
 use crate::peer::Peer;
 use crate::places::{Peered, Places};
 use crate::taking::{Takes, waits_for_messages};
 use crate::wait::{Deadline, POLL_SLEEP};
 use crate::waiting::{Waiting, Waits};
-use crate::wire::ConnectedQp;
+
+pub(crate) use receives::Receives;
 
 /// A receiver's side of one queue pair.
 pub(crate) trait Link: Peered + Debug {
@@ -471,57 +473,5 @@ impl<L: Link> Takes for Receiving<L> {
 
     fn look_everywhere(&mut self) -> Result<(), RecvError> {
         self.poll_completions().map(drop)
-    }
-}
-
-/// A receiver that is a [`Receiving`], and whose messages are copies.
-pub(crate) trait Receives: Debug + Send + Sized {
-    type Link: Link;
-
-    fn receiving(&self) -> &Receiving<Self::Link>;
-    fn receiving_mut(&mut self) -> &mut Receiving<Self::Link>;
-}
-
-impl<R: Receives> RecvHalf for R {
-    type Message = Message;
-
-    fn peers(&self) -> usize {
-        self.receiving().places.open() as usize
-    }
-
-    fn registered_bytes(&self) -> u64 {
-        let Receiving { places, shared, .. } = self.receiving();
-        let own: u64 = places.iter().map(|place| place.link.registered_bytes()).sum();
-        own + R::Link::shared_bytes(shared)
-    }
-
-    #[inline]
-    fn try_recv(&mut self) -> Result<Message, RecvError> {
-        self.receiving_mut().try_recv().map(Received::into_message)
-    }
-
-    #[inline]
-    fn try_recv_each(&mut self, each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
-        self.receiving_mut().try_recv_each(each)
-    }
-
-    fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        self.receiving_mut().arm()
-    }
-}
-
-impl<R: Receives> driven::Receiver for R {
-    type Taken = Message;
-
-    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        self.receiving_mut().recv_until(deadline).map(Received::into_message)
-    }
-
-    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.receiving().places.qp_of(peer)
-    }
-
-    fn abandon(&mut self) {
-        self.receiving_mut().waiting.common.linger = Duration::ZERO;
     }
 }

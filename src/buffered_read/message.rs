@@ -2,7 +2,7 @@
 
 use verbs_safe::RingBytes;
 
-use crate::half::message;
+use crate::half::received_message;
 use crate::peer::Peer;
 
 /// A received message: derefs to its bytes, which lie where they have landed, in the
@@ -20,4 +20,4 @@ pub struct Message {
     pub(super) place: u32,
 }
 
-message!(Message, |message| &message.bytes);
+received_message!(Message, |message| &message.bytes);

@@ -8,7 +8,7 @@ use super::ReadError;
 use super::landing::{Landing, Returns};
 use super::link::Landed;
 use super::room::Room;
-use crate::half::message;
+use crate::half::received_message;
 use crate::peer::Peer;
 
 /// A message that is being read, and what to [`wait`](crate::ZeroCopyRecv::wait) for.
@@ -80,7 +80,7 @@ impl Drop for Message {
     }
 }
 
-message!(Message, |message| {
+received_message!(Message, |message| {
     message.buffer.as_ref().map_or(&[], |buffer| &buffer[..message.len])
 });
 

@@ -142,7 +142,7 @@ pub trait RecvHalf:
 }
 
 /// Makes a type with a field `peer` a message, which derefs to its bytes.
-macro_rules! message {
+macro_rules! received_message {
     ($message:ty, |$this:ident| $bytes:expr) => {
         impl $message {
             /// The peer that sent it.
@@ -178,7 +178,7 @@ macro_rules! message {
     };
 }
 
-pub(crate) use message;
+pub(crate) use received_message;
 
 /// Message that tells which peer it came from.
 pub trait FromPeer {

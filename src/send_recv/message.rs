@@ -5,7 +5,7 @@ use verbs_safe::RecvBuf;
 
 use super::link::Link;
 use super::shared::SlotReturn;
-use crate::half::message;
+use crate::half::received_message;
 use crate::peer::Peer;
 
 /// A received message: derefs to its bytes, which lie where the device put them.
@@ -21,7 +21,7 @@ pub struct Message {
     pub(super) place: u32,
 }
 
-message!(Message, |message| &message.buffer);
+received_message!(Message, |message| &message.buffer);
 
 /// A packed message that is being handed out.
 #[derive(Debug)]

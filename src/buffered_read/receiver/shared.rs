@@ -15,7 +15,7 @@ use super::{Receiver, recv_until};
 use crate::buffered_read::link::{Link, ReceiverStats};
 use crate::common::Common;
 use crate::error::{CloseReason, ProtocolError, RecvError};
-use crate::half::{RecvHalf, message};
+use crate::half::{RecvHalf, received_message};
 use crate::peer::Peer;
 use crate::wait::{Deadline, Idle, Step, WaitStrategy};
 
@@ -96,7 +96,7 @@ pub struct SharedMessage {
     peer: Peer,
 }
 
-message!(SharedMessage, |message| &message.bytes);
+received_message!(SharedMessage, |message| &message.bytes);
 
 impl Receiver {
     /// Gives the half to several threads.
