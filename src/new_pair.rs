@@ -76,7 +76,8 @@ impl<R: Recycle> NewPair<R> {
 }
 
 /// Makes a half of what its peer has told: of a receiver `R`, if it is a link.
-type Connect<T, D, R> = dyn FnOnce(&PeerHalf<T>, &Wire<'_>, &mut R) -> Result<D, ConnectError>;
+type Connect<T, D, R> =
+    dyn FnOnce(&PeerHalf<T>, &Wire<'_>, &mut R) -> Result<D, ConnectError> + Send;
 
 /// A half in the making: what its peer has to know, and how it connects.
 pub struct HalfDraft<T, D, R = ()> {
@@ -89,7 +90,9 @@ impl<T, D, R> HalfDraft<T, D, R> {
     pub(crate) fn new(
         endpoint: Endpoint,
         terms: T,
-        connect: impl FnOnce(&PeerHalf<T>, &Wire<'_>, &mut R) -> Result<D, ConnectError> + 'static,
+        connect: impl FnOnce(&PeerHalf<T>, &Wire<'_>, &mut R) -> Result<D, ConnectError>
+        + Send
+        + 'static,
     ) -> HalfDraft<T, D, R> {
         HalfDraft { endpoint, terms, connect: Box::new(connect) }
     }
