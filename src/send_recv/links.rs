@@ -117,7 +117,7 @@ impl Links {
 
     /// Takes the place of the link that ended first among the links that can be released.
     fn evict(&mut self) -> Option<u32> {
-        let can_go = |ended: &EndedLink| self.has_settled(ended.place);
+        let can_go = |ended: &EndedLink| self.link(ended.place).is_none_or(Link::has_settled);
         let at = self.ended.iter().position(can_go)?;
         let EndedLink { place, .. } = self.ended.remove(at);
         self.bury(place);
@@ -157,11 +157,15 @@ impl Links {
         }
         let mut ended = std::mem::take(&mut self.ended);
         ended.retain(|ended| {
+            let Some(link) = self.link(ended.place) else { return false };
             let has_time = now.duration_since(ended.since) < self.linger;
-            let is_waited_for = has_time && self.is_well(ended.place);
+            // The peer of a link that has ended well may still repeat its goodbye: our device's
+            // answer may have been lost, and without a queue pair that repeats the answer, the peer
+            // would take us for dead.
+            let is_waited_for = has_time && link.ended_well();
             // A link of a pool keeps its place until there is room for it among the stale links.
-            let has_room = self.stale.has_room() || !self.is_shared(ended.place);
-            let stays = !self.has_settled(ended.place) || is_waited_for || !has_room;
+            let has_room = self.stale.has_room() || !link.is_shared();
+            let stays = !link.has_settled() || is_waited_for || !has_room;
             if !stays {
                 self.bury(ended.place);
             }
@@ -182,21 +186,6 @@ impl Links {
 
     fn link(&self, place: u32) -> Option<&Link> {
         self.places.get(place as usize)?.as_ref()
-    }
-
-    fn has_settled(&self, place: u32) -> bool {
-        self.link(place).is_none_or(Link::has_settled)
-    }
-
-    /// Reports whether the link has ended well, so that the peer may still repeat its goodbye: our
-    /// device's answer may have been lost, and without a queue pair that repeats the answer, the
-    /// peer would take us for dead.
-    fn is_well(&self, place: u32) -> bool {
-        self.link(place).is_some_and(Link::ended_well)
-    }
-
-    fn is_shared(&self, place: u32) -> bool {
-        self.link(place).is_some_and(Link::is_shared)
     }
 
     fn bury(&mut self, place: u32) {
