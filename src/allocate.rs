@@ -1,8 +1,9 @@
 //! Memory whose size depends on another process: where there is none, the set-up fails with an
 //! error instead of aborting the process.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
+use conn_core::repost::{RepostQueue, RepostWord, words_for};
 use zerocopy::FromZeros;
 
 use crate::error::ConnectError;
@@ -22,6 +23,13 @@ pub(crate) fn filled<T>(
     values.try_reserve_exact(count).map_err(|_| out_of_memory(what))?;
     values.resize_with(count, make);
     Ok(values.into_boxed_slice())
+}
+
+/// A queue by which `buffers` buffers are given back.
+pub(crate) fn repost_queue(buffers: u32) -> io::Result<RepostQueue<Box<[RepostWord]>>> {
+    let words = (0..words_for(buffers)).map(|_| RepostWord::new());
+    let made = RepostQueue::new(words.collect(), buffers);
+    made.map_err(|e| io::Error::new(ErrorKind::InvalidInput, e.to_string()))
 }
 
 fn out_of_memory(what: &'static str) -> ConnectError {

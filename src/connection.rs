@@ -163,11 +163,7 @@ pub fn join<P: Protocol>(
     device: &Device,
     config: &P::Config,
 ) -> Result<P::Sender, ConnectError> {
-    let (sender, _) = within_process(
-        |stream: &mut UnixStream| connect_sender_over::<P, _>(stream, device, config, b""),
-        |stream| Incoming::<P, _>::greet(stream)?.accept_into(receiver, receiver_device, config),
-    )?;
-    Ok(sender)
+    join_shared::<P>(receiver, None::<&P::Pool>, receiver_device, device, config)
 }
 
 /// As [`join`], with receive buffers of a shared pool, if there is one.

@@ -1,12 +1,11 @@
 //! Private copies of what lay in memory that a peer writes to: what messages are made of.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use conn_core::buffered_write::inline_record::{InlineRecord, MAX_PAYLOAD};
 use verbs_safe::SharedRegion;
 
-use crate::half::FromPeer;
+use crate::half::received_message;
 use crate::peer::Peer;
 
 /// A received message: derefs to its bytes.
@@ -58,13 +57,6 @@ impl Message {
         };
         Message::short(bytes, peer).unwrap_or_else(long)
     }
-
-    /// The peer that sent it.
-    #[inline]
-    #[must_use]
-    pub fn peer(&self) -> Peer {
-        self.peer
-    }
 }
 
 /// A message that a link hands out: a copy, or one that can be copied.
@@ -86,23 +78,10 @@ impl Received for Message {
     }
 }
 
-impl Deref for Message {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Copied { chunk, start } => &chunk[*start as usize..][..self.len as usize],
-            Bytes::Short(bytes) => &bytes[..self.len as usize],
-        }
-    }
-}
-
-impl AsRef<[u8]> for Message {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
+received_message!(Message, |message| match &message.bytes {
+    Bytes::Copied { chunk, start } => &chunk[*start as usize..][..message.len as usize],
+    Bytes::Short(bytes) => &bytes[..message.len as usize],
+});
 
 /// Bytes that are copied together at most, where messages are small.
 pub(crate) const BULK: u64 = 8 << 10;
@@ -209,12 +188,6 @@ impl Copies {
     pub(crate) fn message(&self, start: u32, len: u32, peer: Peer) -> Option<Message> {
         let bytes = Bytes::Copied { chunk: self.all.get(self.open)?.clone(), start };
         Some(Message { bytes, len, peer })
-    }
-}
-
-impl FromPeer for Message {
-    fn peer(&self) -> Peer {
-        Message::peer(self)
     }
 }
 

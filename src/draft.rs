@@ -86,7 +86,7 @@ impl<'a, P: Protocol> End<'a, P> {
             protocol: P::ID,
             agreement: P::agreement(device, config, shares)?,
             check_options: P::check_options,
-            port: Port::of(device, transport)?,
+            port: Port::of(device, transport.port, transport.gid_index)?,
             sender: sender(device, config)?,
             link: receiver.map(link).transpose()?,
         })

@@ -4,6 +4,7 @@
 use conn_core::direct_read::{DecodeError, Refusal};
 use conn_core::handshake::Reason;
 use std::net::SocketAddr;
+use std::ops::RangeBounds;
 
 use verbs_safe::{StageError, WcError, WcStatus};
 
@@ -349,6 +350,21 @@ pub(crate) fn check(
     rule: &'static str,
 ) -> Result<(), ConfigError> {
     if ok { Ok(()) } else { Err(ConfigError { field, value: value.into(), rule }) }
+}
+
+/// Refuses the value of a field if it is not in `range`, with the rule.
+pub(crate) fn check_in<T: Copy + PartialOrd + Into<u64>>(
+    field: &'static str,
+    value: T,
+    range: impl RangeBounds<T>,
+    rule: &'static str,
+) -> Result<(), ConfigError> {
+    check(field, value, range.contains(&value), rule)
+}
+
+/// The value of a field; where that is 0, which lets the library choose, its `choice`.
+pub(crate) fn chosen<T: Default + PartialEq>(value: T, choice: T) -> T {
+    if value == T::default() { choice } else { value }
 }
 
 /// Reason why a connection could not be made.

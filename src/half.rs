@@ -13,6 +13,7 @@ use crate::error::SendError;
 use crate::ticket::Ticket;
 use crate::wait::Deadline;
 
+pub(crate) use recv::received_message;
 pub use recv::{FromPeer, RecvHalf};
 
 /// The half that sends. What is accepted goes out without further calls, unless the

@@ -1,12 +1,32 @@
-//! A queue pair in the making, of either half of a connection.
+//! A half of a connection in the making, and its queue pair.
 
 use conn_core::handshake::Endpoint;
-use verbs_safe::{ProtectionDomain, QueuePair, QueuePairConfig, RecvQueue, Recycle, SendQueue};
+use verbs_safe::{
+    CompletionQueue, ProtectionDomain, QueuePair, QueuePairConfig, RecvQueue, Recycle, RemoteAccess,
+};
 
+use crate::common::Common;
 use crate::device::{Device, DeviceError};
 use crate::doorbell;
 use crate::error::ConnectError;
-use crate::wire::{ConnectedQp, Wire};
+use crate::peer::Peer;
+use crate::posting::{AtEnd, Posting};
+use crate::sending::Sends;
+use crate::setup::{HalfTerms, NewHalf, NewLink, NewSender, PeerHalf};
+use crate::wire::{Tracker, Wire};
+
+/// Access rights of a peer that writes, or probes with writes of no bytes.
+pub(crate) const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+/// A queue pair's configuration without its queues: on the port of the settings, with all its
+/// completions in one queue.
+pub(crate) fn shape<'a>(
+    common: &Common,
+    cq: &'a CompletionQueue,
+    access: RemoteAccess,
+) -> QueuePairConfig<'a> {
+    QueuePairConfig { port: common.transport.port, access, ..QueuePairConfig::new(cq, cq) }
+}
 
 /// A queue pair in INIT, and the number that its packets begin with.
 #[derive(Debug)]
@@ -41,13 +61,97 @@ impl<R: Recycle> NewPair<R> {
         Endpoint { qp_num, psn, recv_depth, max_message }
     }
 
-    /// Connects it to the peer's `end`.
+    /// Connects it to the peer's `end`; `tracker` is the one of its send queue.
     pub(crate) fn connect(
         self,
         end: &Endpoint,
         wire: &Wire<'_>,
-    ) -> Result<(ConnectedQp, SendQueue, Option<RecvQueue<R>>), ConnectError> {
+        tracker: Tracker,
+        at_end: AtEnd,
+    ) -> Result<(Posting, Option<RecvQueue<R>>), ConnectError> {
         let QueuePair { control, send, recv } = self.queues;
-        Ok((wire.connect(control, self.psn, end)?, send, recv))
+        let control = wire.connect(control, self.psn, end)?;
+        Ok((Posting::new(control, send, tracker, at_end), recv))
+    }
+}
+
+/// Makes a half of what its peer has told: of a receiver `R`, if it is a link.
+type Connect<T, D, R> =
+    dyn FnOnce(&PeerHalf<T>, &Wire<'_>, &mut R) -> Result<D, ConnectError> + Send;
+
+/// A half in the making: what its peer has to know, and how it connects.
+pub struct HalfDraft<T, D, R = ()> {
+    endpoint: Endpoint,
+    terms: T,
+    connect: Box<Connect<T, D, R>>,
+}
+
+impl<T, D, R> HalfDraft<T, D, R> {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        terms: T,
+        connect: impl FnOnce(&PeerHalf<T>, &Wire<'_>, &mut R) -> Result<D, ConnectError>
+        + Send
+        + 'static,
+    ) -> HalfDraft<T, D, R> {
+        HalfDraft { endpoint, terms, connect: Box::new(connect) }
+    }
+}
+
+impl<T: HalfTerms, D, R> NewHalf for HalfDraft<T, D, R> {
+    type Terms = T;
+    type Done = D;
+
+    fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    fn terms(&self) -> T {
+        self.terms
+    }
+}
+
+impl<T: HalfTerms, S: Sends> NewSender for HalfDraft<T, S> {
+    fn connect(self, peer: &PeerHalf<T>, wire: &Wire<'_>) -> Result<S, ConnectError> {
+        (self.connect)(peer, wire, &mut ())
+    }
+
+    fn abandon(mut sender: S) {
+        sender.half_mut().posting.close();
+    }
+}
+
+/// A receiver, which links join.
+pub(crate) trait LinkHost {
+    /// Type of its links.
+    type Link;
+
+    /// Gives a link a place, and its peer a number.
+    fn add(&mut self, link: Self::Link) -> Peer;
+
+    /// Ends a link that has got no place. The peer can have used the link's own memory only.
+    fn forget(&mut self, link: Self::Link) {
+        drop(link);
+    }
+}
+
+impl<T: HalfTerms, L, R: LinkHost<Link = L>> NewLink for HalfDraft<T, L, R> {
+    type Receiver = R;
+
+    fn connect(
+        self,
+        peer: &PeerHalf<T>,
+        wire: &Wire<'_>,
+        receiver: &mut R,
+    ) -> Result<L, ConnectError> {
+        (self.connect)(peer, wire, receiver)
+    }
+
+    fn join(link: L, receiver: &mut R) -> Peer {
+        receiver.add(link)
+    }
+
+    fn abandon(link: L, receiver: &mut R) {
+        receiver.forget(link);
     }
 }

@@ -3,6 +3,9 @@
 
 use std::collections::VecDeque;
 
+use conn_core::wr::WrClass;
+use verbs_safe::RemoteSpan;
+
 use crate::error::{ConnectError, Losses, RecvError};
 use crate::index::QpIndex;
 use crate::peer::Peer;
@@ -13,6 +16,16 @@ use crate::wire::ConnectedQp;
 pub(crate) trait Peered {
     fn posting(&self) -> &Posting;
     fn posting_mut(&mut self) -> &mut Posting;
+
+    /// Writes the words to the peer which say that nothing more is taken.
+    fn write_stop(&mut self, words: [u64; 2], remote: RemoteSpan) {
+        let posting = self.posting_mut();
+        let staged = posting.stage_words(&words, remote, WrClass::Control, true);
+        if !matches!(staged, Ok(Some(_))) || posting.post().is_err() {
+            let qp = posting.qp_num();
+            tracing::debug!(qp, "no room to say that nothing more is taken");
+        }
+    }
 }
 
 /// A link and what the receiver knows of it.

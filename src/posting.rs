@@ -1,8 +1,11 @@
 //! A send queue with its accounting: what an end of a connection posts through.
 
 use conn_core::wr::{Planned, WrClass, WrId};
-use verbs_safe::{Completion, LoanId, QueueId, RegionId, SendFlags, SendOp, SendQueue, StageError};
+use verbs_safe::{
+    Completion, LoanId, QueueId, RegionId, RemoteSpan, SendFlags, SendOp, SendQueue, StageError,
+};
 
+use crate::checked;
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, internal_error};
 use crate::wire::{ConnectedQp, PROBE, Tracker};
@@ -45,6 +48,23 @@ pub(crate) fn in_room(staged: Option<Staged>) -> Result<WrId, CloseReason> {
     let full = || internal_error(StageError::QueueFull);
     staged.map(|staged| staged.id).ok_or_else(full)
 }
+
+/// Implements the methods of a trait that give a field: shared, and mutable.
+macro_rules! field {
+    ($field:ident, $field_mut:ident: $of:ty) => {
+        #[inline]
+        fn $field(&self) -> &$of {
+            &self.$field
+        }
+
+        #[inline]
+        fn $field_mut(&mut self) -> &mut $of {
+            &mut self.$field
+        }
+    };
+}
+
+pub(crate) use field;
 
 impl Posting {
     pub(crate) fn new(
@@ -229,6 +249,22 @@ impl Posting {
             let flags = SendFlags { signalled, fence, ..SendFlags::default() };
             queue.stage_at(region, offset as usize, op, flags)
         })
+    }
+
+    /// As [`stage`](Self::stage), of a WRITE of words and their checksum, which go out of a slot.
+    ///
+    /// # Errors
+    /// It has ended, or ends by this.
+    pub(crate) fn stage_words(
+        &mut self,
+        words: &[u64],
+        remote: RemoteSpan,
+        class: WrClass,
+        awaited: bool,
+    ) -> Result<Option<Staged>, CloseReason> {
+        let put = self.slot().and_then(|slot| checked::put(words, slot));
+        let op = SendOp::Write { len: remote.len as u32, remote };
+        put.map_or(Ok(None), |()| self.stage(op, class, awaited))
     }
 
     #[inline]

@@ -128,6 +128,25 @@ pub trait Protocol: Served {
     }
 }
 
+/// Types of a [`Protocol`] that have its names in the protocol's module, and the check of its
+/// configuration.
+macro_rules! own_types {
+    ($pool:ty) => {
+        type Config = Config;
+        type Pool = $pool;
+        type Sender = Sender;
+        type Receiver = Receiver;
+        type NewSender = NewSender;
+        type NewLink = NewLink;
+
+        fn validate(config: &Config) -> Result<(), $crate::error::ConfigError> {
+            config.validate()
+        }
+    };
+}
+
+pub(crate) use own_types;
+
 /// There is no such pool: the receivers of this protocol share no buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoPool {}

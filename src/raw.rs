@@ -59,13 +59,12 @@ mod setup;
 
 use conn_core::raw::{MAX_USER, Transport};
 use verbs_safe::{
-    AhAttr, ConnectAttr, Endpoint, Gid, Mtu, PeerId, PortAttr, QueuePair, QueuePairConfig,
-    RecvSide, RemoteSpan,
+    AhAttr, ConnectAttr, Endpoint, Mtu, PeerId, QueuePair, QueuePairConfig, RecvSide, RemoteSpan,
 };
 
 use crate::device::Device;
 use crate::error::ConnectError;
-use crate::wire::check_reach;
+use crate::wire::{Port, check_reach};
 
 pub use setup::Incoming;
 
@@ -144,8 +143,7 @@ pub struct RawEnd {
     pub queues: QueuePair,
     transport: Transport,
     link: Link,
-    port: PortAttr,
-    gid: Gid,
+    port: Port,
     psn: u32,
     qkey: u32,
     is_active: bool,
@@ -166,13 +164,7 @@ impl RawEnd {
         config: &QueuePairConfig<'_>,
         link: Link,
     ) -> Result<RawEnd, ConnectError> {
-        let port = device.context().port(config.port);
-        let port = port.map_err(|e| device.error("query the port", &e))?;
-        if !port.is_active {
-            return Err(device.inactive(&port).into());
-        }
-        let gid = device.context().choose_gid(config.port, link.gid_index);
-        let gid = gid.map_err(|e| device.error("choose a GID", &e))?;
+        let port = Port::of(device, config.port, link.gid_index)?;
         let queues = device.pd().create_qp(config, ());
         let queues = queues.map_err(|e| device.error("create a queue pair", &e))?;
         let (recv_slots, recv_slot_bytes) = receives(config);
@@ -187,7 +179,6 @@ impl RawEnd {
             is_local: device.is_local(),
             link: Link { rd_atomic, ..link },
             port,
-            gid,
             psn: verbs_safe::random_psn(),
             recv_slots,
             recv_slot_bytes,
@@ -204,15 +195,15 @@ impl RawEnd {
     /// means than the handshake.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
-        let (qp_num, gid) = (self.queues.control.qp_num(), self.gid.gid);
-        Endpoint { qp_num, psn: self.psn, lid: self.port.lid, gid }
+        let (qp_num, gid) = (self.queues.control.qp_num(), self.port.gid.gid);
+        Endpoint { qp_num, psn: self.psn, lid: self.port.attr.lid, gid }
     }
 
     /// The active MTU of the port, in bytes: the value that the peer passes to
     /// [`join`](Self::join).
     #[must_use]
     pub fn mtu_bytes(&self) -> u32 {
-        self.port.active_mtu.bytes()
+        self.port.attr.active_mtu.bytes()
     }
 
     /// Joins the queue pair to the peer's, whose port has an MTU of `mtu_bytes`. The
@@ -223,10 +214,10 @@ impl RawEnd {
     /// queue pair is for datagrams: see [`reach`](Self::reach).
     /// [`HandshakeError::OutOfReach`](crate::handshake::HandshakeError::OutOfReach).
     pub fn join(&mut self, peer: &Endpoint, mtu_bytes: u32) -> Result<(), ConnectError> {
-        check_reach(self.is_local, &self.gid, &peer.gid)?;
-        let mtu = self.port.active_mtu.bytes().min(mtu_bytes).min(self.link.mtu_bytes);
+        check_reach(self.is_local, &self.port.gid, &peer.gid)?;
+        let mtu = self.mtu_bytes().min(mtu_bytes).min(self.link.mtu_bytes);
         let attr = ConnectAttr {
-            port: self.port.port,
+            port: self.port.attr.port,
             gid_index: self.gid_index(),
             mtu: Mtu::from_bytes(mtu).unwrap_or(Mtu::B256),
             min_rnr_timer: self.link.min_rnr_timer,
@@ -250,13 +241,13 @@ impl RawEnd {
     /// is not for datagrams.
     /// [`HandshakeError::OutOfReach`](crate::handshake::HandshakeError::OutOfReach).
     pub fn reach(&mut self, peer: &Endpoint, qkey: u32) -> Result<PeerId, ConnectError> {
-        check_reach(self.is_local, &self.gid, &peer.gid)?;
+        check_reach(self.is_local, &self.port.gid, &peer.gid)?;
         if !self.is_active {
             let active = self.queues.control.activate(self.psn);
             active.map_err(|e| self.error("activate a queue pair", &e))?;
             self.is_active = true;
         }
-        let path = AhAttr { port: self.port.port, ..AhAttr::new(self.gid_index()) };
+        let path = AhAttr { port: self.port.attr.port, ..AhAttr::new(self.gid_index()) };
         let pd = self.queues.control.protection_domain();
         let at = pd.create_ah(peer, path);
         let at = at.map_err(|e| self.error("make an address handle", &e))?;
@@ -265,7 +256,7 @@ impl RawEnd {
     }
 
     fn gid_index(&self) -> u8 {
-        u8::try_from(self.gid.index).unwrap_or(u8::MAX)
+        u8::try_from(self.port.gid.index).unwrap_or(u8::MAX)
     }
 
     fn error(&self, what: &'static str, reason: &dyn std::fmt::Display) -> ConnectError {

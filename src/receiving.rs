@@ -1,13 +1,15 @@
 //! A receiving half of messages that are copied out: one completion queue, links to any number
 //! of peers, waiting. What a protocol adds is how messages are found ([`Link`]).
 
+mod receives;
+
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue};
+use verbs_safe::{Completion, CompletionBatch, CompletionQueue};
 
 use crate::arm::Arm;
-use crate::common::Common;
 use crate::copies::{BULK, Copies, Received};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::keepalive::{Look, SILENT};
@@ -16,12 +18,13 @@ use crate::places::{Peered, Places};
 use crate::taking::{Takes, waits_for_messages};
 use crate::wait::{Deadline, POLL_SLEEP};
 use crate::waiting::{Waiting, Waits};
-use crate::wire::ConnectedQp;
+
+pub(crate) use receives::Receives;
 
 /// A receiver's side of one queue pair.
-pub(crate) trait Link: Peered + std::fmt::Debug {
+pub(crate) trait Link: Peered + Debug {
     /// State that all links of a receiver have in common.
-    type Shared: std::fmt::Debug;
+    type Shared: Debug;
     /// Type of message that it hands out.
     type Taken: Received;
 
@@ -67,7 +70,16 @@ pub(crate) trait Link: Peered + std::fmt::Debug {
         let _ = shared;
     }
 
-    fn registered_bytes(&self) -> u64;
+    /// Bytes of memory of its own that are registered to receive into.
+    fn registered_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Bytes of the shared memory that are.
+    fn shared_bytes(shared: &Self::Shared) -> u64 {
+        let _ = shared;
+        0
+    }
 }
 
 /// The part of a receiver that every protocol of copied messages has.
@@ -99,16 +111,10 @@ impl<L: Link> Receiving<L> {
     /// Polls between two looks at what no message tells of, at most: a tick brings one, too.
     const POLLS_PER_LOOK: u32 = 64;
 
-    pub(crate) fn new(
-        shared: L::Shared,
-        cq: CompletionQueue,
-        channel: Option<CompletionChannel>,
-        max_peers: u32,
-        common: Common,
-    ) -> Receiving<L> {
+    pub(crate) fn new(shared: L::Shared, waiting: Waiting, max_peers: u32) -> Receiving<L> {
         Receiving {
             shared,
-            waiting: Waiting::new(cq, channel, common),
+            waiting,
             batch: CompletionBatch::new(Self::POLL_BATCH),
             places: Places::new(max_peers),
             polled: Vec::new(),
@@ -127,14 +133,6 @@ impl<L: Link> Receiving<L> {
 
     pub(crate) fn cq(&self) -> &CompletionQueue {
         &self.waiting.cq
-    }
-
-    pub(crate) fn peers(&self) -> usize {
-        self.places.open() as usize
-    }
-
-    pub(crate) fn registered_bytes(&self) -> u64 {
-        self.places.iter().map(|place| place.link.registered_bytes()).sum()
     }
 
     /// Messages handed out, and their bytes.
@@ -171,15 +169,6 @@ impl<L: Link> Receiving<L> {
         // Messages may have come before it had a place.
         self.places.make_ready(at);
         peer
-    }
-
-    pub(crate) fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.places.qp_of(peer)
-    }
-
-    /// Has [`stop`](Self::stop) wait for nothing.
-    pub(crate) fn abandon(&mut self) {
-        self.waiting.common.linger = Duration::ZERO;
     }
 
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
@@ -351,7 +340,7 @@ impl<L: Link> Receiving<L> {
         }
         let lends = !self.lenders.is_empty();
         self.settle_lenders();
-        if looks || lends || self.polled.len() < self.peers() {
+        if looks || lends || self.polled.len() < self.places.open() as usize {
             self.poll_completions()?;
         }
         // Each polled link once, the one behind the last that had something first.

@@ -22,11 +22,13 @@ pub(crate) struct Half {
     pub(crate) posting: Posting,
     pub(crate) waiting: Waiting,
     pub(crate) number: u32,
+    /// What is accepted waits until it is asked for ([`batch`](crate::SendHalf::batch)).
+    pub(crate) gathers: bool,
 }
 
 impl Half {
     pub(crate) fn new(posting: Posting, waiting: Waiting) -> Half {
-        Half { posting, waiting, number: sender_number() }
+        Half { posting, waiting, number: sender_number(), gathers: false }
     }
 
     /// The ticket of the message with this number.
@@ -351,7 +353,9 @@ pub(crate) trait Driving: Sends {
     }
 
     /// From now on gathers what is accepted, or not; whether it did so before.
-    fn set_gathers(&mut self, on: bool) -> bool;
+    fn set_gathers(&mut self, on: bool) -> bool {
+        std::mem::replace(&mut self.half_mut().gathers, on)
+    }
 
     /// A wait for room has found this full. True if that is, or was before (`stalled`), a stall
     /// that its counters tell of.

@@ -10,13 +10,7 @@ macro_rules! waits_for_messages {
     () => {
         type Error = $crate::error::RecvError;
 
-        fn waiting(&self) -> &$crate::waiting::Waiting {
-            &self.waiting
-        }
-
-        fn waiting_mut(&mut self) -> &mut $crate::waiting::Waiting {
-            &mut self.waiting
-        }
+        $crate::posting::field!(waiting, waiting_mut: $crate::waiting::Waiting);
 
         #[cold]
         fn fail(&mut self, reason: $crate::error::CloseReason) -> $crate::error::RecvError {

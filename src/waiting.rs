@@ -8,9 +8,11 @@ use verbs_safe::{Armed, CompletionChannel, CompletionQueue};
 
 use crate::arm::{Arm, Arming};
 use crate::common::Common;
-use crate::error::CloseReason;
+use crate::device::Device;
+use crate::error::{CloseReason, ConnectError};
 use crate::keepalive::{Look, Watch};
 use crate::wait::{Deadline, Idle, Silence, Step, poll_after};
+use crate::wire::completion_queue;
 
 /// A half's completion queue, and the state of its waits from one to the next.
 #[derive(Debug)]
@@ -25,13 +27,15 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(
-        cq: CompletionQueue,
-        channel: Option<CompletionChannel>,
+    /// Makes a queue of so many entries, with a channel when the half may sleep.
+    pub(crate) fn create(
+        device: &Device,
+        entries: u32,
         common: Common,
-    ) -> Waiting {
+    ) -> Result<Waiting, ConnectError> {
+        let (cq, channel) = completion_queue(device, entries, common.wait)?;
         let (watch, arming, silence) = (Watch::default(), Arming::default(), Silence::default());
-        Waiting { common, cq, channel, watch, arming, silence }
+        Ok(Waiting { common, cq, channel, watch, arming, silence })
     }
 
     /// The work for the peers in a call that does not wait.

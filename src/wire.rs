@@ -41,13 +41,18 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) fn of(device: &Device, transport: &Transport) -> Result<Port, ConnectError> {
-        let attr = device.context().port(transport.port);
+    /// The port of this number, with the GID at an index or one that is chosen.
+    pub(crate) fn of(
+        device: &Device,
+        number: u8,
+        gid_index: Option<u32>,
+    ) -> Result<Port, ConnectError> {
+        let attr = device.context().port(number);
         let attr = attr.map_err(|e| device.error("query the port", &e))?;
         if !attr.is_active {
             return Err(device.inactive(&attr).into());
         }
-        let gid = device.context().choose_gid(transport.port, transport.gid_index);
+        let gid = device.context().choose_gid(number, gid_index);
         let gid = gid.map_err(|e| device.error("choose a GID", &e))?;
         Ok(Port { attr, gid })
     }

@@ -29,7 +29,6 @@ pub(crate) struct Writing {
     posted: u64,
     /// Messages that are posted together.
     group: u64,
-    pub(crate) gathers: bool,
 }
 
 impl Writing {
@@ -45,7 +44,6 @@ impl Writing {
             messages: 0,
             posted: 0,
             group: group.into(),
-            gathers: false,
         }
     }
 
@@ -120,7 +118,7 @@ impl Writing {
     /// Posts what was staged, unless more messages are gathered.
     #[inline]
     pub(crate) fn post(&mut self) -> Result<(), SendError> {
-        if self.gathers || self.unflushed() < self.group { Ok(()) } else { self.flush() }
+        if self.half.gathers || self.unflushed() < self.group { Ok(()) } else { self.flush() }
     }
 
     /// Posts what was staged.

@@ -8,7 +8,7 @@ use conn_core::ring::fetch::{FetchConfig, MAX_READS};
 use verbs_safe::Pages;
 
 use crate::common::{Common, has_common};
-use crate::error::{ConfigError, check};
+use crate::error::{ConfigError, check, check_in, chosen};
 use crate::ring::RingShape;
 
 /// Policies of one end of a Buffered Read connection. The ends need not agree on them: a
@@ -102,13 +102,10 @@ impl Config {
         let huge = 2 << 20;
         let pages = self.pages == Pages::Normal || self.ring.ring_bytes >= huge;
         check("ring_bytes", self.ring.ring_bytes, pages, "at least 2 MiB, of huge pages")?;
-        let (least, most) = (RingShape::MIN_BYTES, RingShape::MAX_BYTES);
-        let peer = (least..=most).contains(&self.peer_ring_bytes);
-        check("peer_ring_bytes", self.peer_ring_bytes, peer, "4096 to 2^32")?;
-        let read = self.max_read_bytes >= 8;
-        check("max_read_bytes", self.max_read_bytes, read, "at least 8")?;
-        let reads = (1..=MAX_READS as u32).contains(&self.reads);
-        check("reads", self.reads, reads, "1 to 16")?;
+        let peer = RingShape::MIN_BYTES..=RingShape::MAX_BYTES;
+        check_in("peer_ring_bytes", self.peer_ring_bytes, peer, "4096 to 2^32")?;
+        check_in("max_read_bytes", self.max_read_bytes, 8.., "at least 8")?;
+        check_in("reads", self.reads, 1..=MAX_READS as u32, "1 to 16")?;
         let max_held = self.max_held == 0
             || self.max_held.is_power_of_two() && self.max_held <= Self::MAX_HELD;
         check("max_held", self.max_held, max_held, "0, or a power of two up to 2^20")?;
@@ -117,18 +114,13 @@ impl Config {
 
     /// `max_held`, chosen where it was left open.
     pub(super) fn max_held_for(&self, geometry: &Geometry) -> u32 {
-        match self.max_held {
-            0 => (geometry.capacity() / 16).min(Self::MAX_HELD.into()) as u32,
-            chosen => chosen,
-        }
+        let each_16_bytes = (geometry.capacity() / 16).min(Self::MAX_HELD.into());
+        chosen(self.max_held, each_16_bytes as u32)
     }
 
     /// The configuration of the receiver's state machine for a ring of `geometry`.
     pub(super) fn reader(&self, geometry: &Geometry) -> ReaderConfig {
-        let head_threshold = match self.head_threshold {
-            0 => geometry.capacity() / 4,
-            chosen => chosen,
-        };
+        let head_threshold = chosen(self.head_threshold, geometry.capacity() / 4);
         let fetch = FetchConfig { max_read_bytes: self.max_read_bytes, reads: self.reads };
         // A sender that waits for room has paused; it need not wait for that to be seen.
         let gather = self.gather_bytes.min(geometry.capacity() / 8);

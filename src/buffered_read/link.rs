@@ -27,24 +27,36 @@ pub(super) const WORDS_BYTES: u32 = checked_bytes(2) as u32;
 // Both words go with one write.
 const _: () = assert!(TAKEN_AT == HEAD_AT + 8);
 
-/// Counters of a link's work.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Work {
-    pub(super) work_requests: u64,
-    pub(super) reads: u64,
-    pub(super) read_bytes: u64,
-    pub(super) tail_reads: u64,
-    pub(super) words_written: u64,
+/// Counters of what a receiver has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiverStats {
+    /// Messages handed out.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Work requests executed: READs of data and tails, and WRITEs of heads.
+    pub work_requests: u64,
+    /// READs of data.
+    pub reads: u64,
+    /// The bytes that they brought: divided by `reads`, the mean transfer.
+    pub read_bytes: u64,
+    /// READs of a tail.
+    pub tail_reads: u64,
+    /// WRITEs that told a sender how far its ring is free.
+    pub heads_written: u64,
 }
 
-impl Work {
-    pub(super) fn plus(self, more: Work) -> Work {
-        Work {
+impl ReceiverStats {
+    pub(super) fn plus(self, more: ReceiverStats) -> ReceiverStats {
+        ReceiverStats {
+            messages: self.messages + more.messages,
+            bytes: self.bytes + more.bytes,
             work_requests: self.work_requests + more.work_requests,
             reads: self.reads + more.reads,
             read_bytes: self.read_bytes + more.read_bytes,
             tail_reads: self.tail_reads + more.tail_reads,
-            words_written: self.words_written + more.words_written,
+            heads_written: self.heads_written + more.heads_written,
         }
     }
 }
@@ -53,42 +65,27 @@ impl Work {
 #[derive(Debug)]
 pub struct Link<R = LandingRing> {
     pub(super) peer: Peer,
-    reader: Reader,
-    ring: R,
-    queue: SendQueue,
-    /// For the wake-up that the sender is asked for.
-    wake_ups: RecvQueue<()>,
-    control: ConnectedQp,
-    cq: CompletionQueue,
-    /// The channel that announces its completions.
-    channel: Option<CompletionChannel>,
-    batch: CompletionBatch,
-    /// Memory that READs of the tail land in.
-    tail: SharedRegion,
-    tail_id: RegionId,
-    /// The sender's ring, and its bytes.
-    source: (Place, u64),
-    /// The sender's control block.
-    block: Place,
-    ended: Option<CloseReason>,
-    /// Nothing in the ring can be handed out any more.
-    is_broken: bool,
-    work: Work,
-}
-
-/// Parts of a link, which the set-up hands over.
-pub(super) struct LinkParts<R = LandingRing> {
-    pub(super) control: ConnectedQp,
-    pub(super) queue: SendQueue,
-    pub(super) wake_ups: RecvQueue<()>,
-    pub(super) cq: CompletionQueue,
-    pub(super) channel: Option<CompletionChannel>,
+    pub(super) reader: Reader,
     pub(super) ring: R,
+    pub(super) queue: SendQueue,
+    /// For the wake-up that the sender is asked for.
+    pub(super) wake_ups: RecvQueue<()>,
+    pub(super) control: ConnectedQp,
+    pub(super) cq: CompletionQueue,
+    /// The channel that announces its completions.
+    pub(super) channel: Option<CompletionChannel>,
+    pub(super) batch: CompletionBatch,
+    /// Memory that READs of the tail land in.
     pub(super) tail: SharedRegion,
     pub(super) tail_id: RegionId,
-    pub(super) reader: Reader,
+    /// The sender's ring, and its bytes.
     pub(super) source: (Place, u64),
+    /// The sender's control block.
     pub(super) block: Place,
+    pub(super) ended: Option<CloseReason>,
+    /// Nothing in the ring can be handed out any more.
+    pub(super) is_broken: bool,
+    pub(super) work: ReceiverStats,
 }
 
 /// A record that is shown to a closure. Dropping this frees the record, also when the closure
@@ -109,7 +106,7 @@ impl Drop for Passing<'_> {
 type Found = (u64, Record);
 
 /// Completions polled at a time: what a link has on its way.
-const POLL_BATCH: usize = 32;
+pub(super) const POLL_BATCH: usize = 32;
 /// Rounds of posting and polling in one look: the tail, the data, and what came with
 /// them, where the device is that fast.
 const ROUNDS: u32 = 3;
@@ -122,25 +119,28 @@ impl Link {
     #[allow(clippy::result_large_err)]
     pub(super) fn share(self) -> Result<(Link<SharedLandingRing>, Claims), Link> {
         let Link { peer, reader, ring, queue, wake_ups, control, cq, channel, .. } = self;
-        let Link { tail, tail_id, source, block, ended, work, .. } = self;
+        let Link { batch, tail, tail_id, source, block, ended, is_broken, work, .. } = self;
         macro_rules! with {
-            ($ring:expr) => {{
-                let ring = $ring;
-                let parts = LinkParts {
-                    control,
+            ($ring:expr) => {
+                Link {
+                    peer,
+                    ring: $ring,
+                    reader,
                     queue,
                     wake_ups,
+                    control,
                     cq,
                     channel,
-                    ring,
+                    batch,
                     tail,
                     tail_id,
-                    reader,
                     source,
                     block,
-                };
-                Link { peer, ended, work, ..Link::new(parts) }
-            }};
+                    ended,
+                    is_broken,
+                    work,
+                }
+            };
         }
         match ring.share(*reader.ring().geometry()) {
             Ok((mut ring, claims)) => {
@@ -154,29 +154,6 @@ impl Link {
 }
 
 impl<R: Landing> Link<R> {
-    pub(super) fn new(parts: LinkParts<R>) -> Link<R> {
-        let LinkParts { control, queue, wake_ups, cq, channel, ring, .. } = parts;
-        let LinkParts { tail, tail_id, reader, source, block, .. } = parts;
-        Link {
-            peer: Peer(u32::MAX),
-            reader,
-            ring,
-            queue,
-            wake_ups,
-            control,
-            cq,
-            channel,
-            batch: CompletionBatch::new(POLL_BATCH),
-            tail,
-            tail_id,
-            source,
-            block,
-            ended: None,
-            is_broken: false,
-            work: Work::default(),
-        }
-    }
-
     pub(super) fn qp(&self) -> &ConnectedQp {
         &self.control
     }
@@ -185,8 +162,9 @@ impl<R: Landing> Link<R> {
         self.control.qp_num()
     }
 
-    pub(super) fn work(&self) -> Work {
-        Work { work_requests: self.queue.posted_total(), ..self.work }
+    /// Returns the counters of its work, and of no messages.
+    pub(super) fn work(&self) -> ReceiverStats {
+        ReceiverStats { work_requests: self.queue.posted_total(), ..self.work }
     }
 
     /// Bytes of memory that READs land in.

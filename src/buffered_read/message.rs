@@ -2,7 +2,7 @@
 
 use verbs_safe::RingBytes;
 
-use crate::half::FromPeer;
+use crate::half::received_message;
 use crate::peer::Peer;
 
 /// A received message: derefs to its bytes, which lie where they have landed, in the
@@ -20,33 +20,4 @@ pub struct Message {
     pub(super) place: u32,
 }
 
-impl Message {
-    /// The peer that sent it.
-    #[inline]
-    #[must_use]
-    pub fn peer(&self) -> Peer {
-        self.peer
-    }
-}
-
-impl std::ops::Deref for Message {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl AsRef<[u8]> for Message {
-    #[inline]
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
-impl FromPeer for Message {
-    fn peer(&self) -> Peer {
-        Message::peer(self)
-    }
-}
+received_message!(Message, |message| &message.bytes);

@@ -41,8 +41,9 @@ mod sender;
 mod setup;
 
 pub use config::Config;
+pub use link::ReceiverStats;
 pub use message::Message;
-pub use receiver::{Receiver, ReceiverStats, SharedMessage, SharedReceiver, Transfers};
+pub use receiver::{Receiver, SharedMessage, SharedReceiver, Transfers};
 pub use sender::{Reserved, Sender, SenderStats, SharedSender};
 
 pub use crate::error::{CloseReason, ConnectError, Full, ProtocolError, RecvError, SendError};

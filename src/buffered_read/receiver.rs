@@ -7,38 +7,20 @@ use std::time::Duration;
 
 use verbs_safe::{Armed, CompletionChannel, WaitError, Wakeup};
 
-use super::link::{Link, Work};
+use super::link::{Link, ReceiverStats};
 use super::{Config, Message};
 use crate::arm::{Arm, Arming, is_same};
+use crate::common::Common;
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::{RecvHalf, driven};
 use crate::keepalive::{Rounds, SILENT};
+use crate::new_pair::LinkHost;
 use crate::peer::Peer;
 use crate::ring::turns::Turns;
 use crate::wait::{Deadline, Idle, POLL_SLEEP, Step, WaitStrategy, poll_after, shares_processor};
 use crate::wire::ConnectedQp;
 
 pub use shared::{SharedMessage, SharedReceiver, Transfers};
-
-/// Counters of what a receiver has done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReceiverStats {
-    /// Messages handed out.
-    pub messages: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Work requests executed: READs of data and tails, and WRITEs of heads.
-    pub work_requests: u64,
-    /// READs of data.
-    pub reads: u64,
-    /// The bytes that they brought: divided by `reads`, the mean transfer.
-    pub read_bytes: u64,
-    /// READs of a tail.
-    pub tail_reads: u64,
-    /// WRITEs that told a sender how far its ring is free.
-    pub heads_written: u64,
-}
 
 /// The receiving half of one connection, or of many, which take turns.
 ///
@@ -56,11 +38,9 @@ pub struct Receiver {
     turns: Turns,
     /// Links that are over, until their last request has completed.
     leaving: Vec<Link>,
-    /// The work of links that have gone.
-    gone: Work,
     next_peer: u32,
     max_peers: u32,
-    wait: WaitStrategy,
+    common: Common,
     arming: Arming,
     /// Until then the first try after an [arming](RecvHalf::arm) looks at no tail, if nothing has
     /// come: else each READ of a tail would wake the program, which would have the tail read again.
@@ -71,8 +51,7 @@ pub struct Receiver {
     /// There was a try since then: a program that polls does not wait for the descriptor.
     has_tried: bool,
     max_sleep: Duration,
-    keepalive: Duration,
-    linger: Duration,
+    /// Its messages, and the work of links that have gone.
     stats: ReceiverStats,
 }
 
@@ -87,18 +66,15 @@ impl Receiver {
             current: u32::MAX,
             turns: Turns::new(config.idle_rounds),
             leaving: Vec::new(),
-            gone: Work::default(),
             next_peer: 0,
             max_peers,
-            wait: config.common.wait,
+            common: config.common,
             arming: Arming::default(),
             quiet: None,
             rounds: Rounds::default(),
             losses: Losses::default(),
             has_tried: false,
             max_sleep: config.max_sleep.max(Self::SHORTEST_SLEEP),
-            keepalive: config.common.keepalive,
-            linger: config.common.linger,
             stats: ReceiverStats::default(),
         }
     }
@@ -111,7 +87,24 @@ impl Receiver {
         }
     }
 
-    pub(super) fn add(&mut self, mut link: Box<Link>) -> Peer {
+    /// Returns the counters of what was done so far, for the senders that have gone as well.
+    #[must_use]
+    pub fn stats(&self) -> ReceiverStats {
+        let links = self.links.iter().flatten().map(|link| &**link);
+        links.chain(&self.leaving).fold(self.stats, |sum, link| sum.plus(link.work()))
+    }
+
+    /// The queue pairs of the peers that are connected.
+    #[must_use]
+    pub fn qp_nums(&self) -> Vec<u32> {
+        self.links.iter().flatten().map(|link| link.qp_num()).collect()
+    }
+}
+
+impl LinkHost for Receiver {
+    type Link = Box<Link>;
+
+    fn add(&mut self, mut link: Box<Link>) -> Peer {
         let peer = Peer(self.next_peer);
         self.next_peer += 1;
         link.peer = peer;
@@ -124,31 +117,6 @@ impl Receiver {
         self.turns.add(place as u32);
         peer
     }
-
-    /// Returns the counters of what was done so far, for the senders that have gone as well.
-    #[must_use]
-    pub fn stats(&self) -> ReceiverStats {
-        let links = self.links.iter().flatten().map(|link| &**link);
-        let work = links.chain(&self.leaving).fold(self.gone, |sum, link| sum.plus(link.work()));
-        let Work { work_requests, reads, read_bytes, tail_reads, words_written } = work;
-        let heads_written = words_written;
-        let ReceiverStats { messages, bytes, .. } = self.stats;
-        ReceiverStats {
-            messages,
-            bytes,
-            work_requests,
-            reads,
-            read_bytes,
-            tail_reads,
-            heads_written,
-        }
-    }
-
-    /// The queue pairs of the peers that are connected.
-    #[must_use]
-    pub fn qp_nums(&self) -> Vec<u32> {
-        self.links.iter().flatten().map(|link| link.qp_num()).collect()
-    }
 }
 
 impl driven::Receiver for Receiver {
@@ -160,7 +128,7 @@ impl driven::Receiver for Receiver {
             // No peer can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
-        let idle = Idle::new(self.wait, deadline, self.keepalive);
+        let idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
         self.quiet = None;
         recv_until(self, idle, Receiver::try_recv, Receiver::sleep_on_channels)
     }
@@ -170,7 +138,7 @@ impl driven::Receiver for Receiver {
     }
 
     fn abandon(&mut self) {
-        self.linger = Duration::ZERO;
+        self.common.linger = Duration::ZERO;
     }
 }
 
@@ -181,8 +149,8 @@ impl Receiver {
             self.links.iter_mut().filter_map(Option::take).map(|link| *link).collect();
         links.iter_mut().for_each(|link| link.stop());
         links.append(&mut self.leaving);
-        let deadline = Deadline::after(self.linger);
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.linger);
+        let linger = self.common.linger;
+        let mut idle = Idle::new(WaitStrategy::Spin, Deadline::after(linger), linger);
         while !links.iter_mut().all(|link| link.is_quiet()) {
             if idle.step() == Step::TimedOut {
                 break;
@@ -199,7 +167,7 @@ impl RecvHalf for Receiver {
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
         let channels = self.channels();
         // Peers of several devices have a channel each, and one descriptor is for one of them.
-        let [channel] = &channels[..] else { return Ok(Arm::Poll(poll_after(self.wait))) };
+        let [channel] = &channels[..] else { return Ok(Arm::Poll(poll_after(self.wait()))) };
         let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
         self.arming.disarm(Some(channel)).map_err(|e| device(&e))?;
         if !self.prepare_sleep() {
@@ -212,7 +180,8 @@ impl RecvHalf for Receiver {
             return Ok(Arm::Ready);
         }
         let awaits_frees = self.links.iter_mut().flatten().any(|link| link.awaits_frees());
-        let within = if awaits_frees { POLL_SLEEP } else { self.max_sleep.min(self.keepalive) };
+        let keepalive = self.common.keepalive;
+        let within = if awaits_frees { POLL_SLEEP } else { self.max_sleep.min(keepalive) };
         let quiet = *self.quiet.get_or_insert_with(|| Deadline::after(within));
         self.has_tried = false;
         let within = within.min(quiet.remaining(host::time::now()));
@@ -328,7 +297,7 @@ impl Receiver {
 
     /// Returns the strategy by which its thread waits.
     pub(super) fn wait(&self) -> WaitStrategy {
-        self.wait
+        self.common.wait
     }
 
     /// The channels that its links tell of completions: one for each context of a device.
@@ -421,7 +390,7 @@ impl Receiver {
     /// Begins a round, if one is due, in which the tails of peers that rest are read as well: the
     /// READ of its tail finds a dead peer.
     fn wake_resting(&mut self) -> bool {
-        let is_due = self.rounds.is_due(host::time::now(), self.keepalive);
+        let is_due = self.rounds.is_due(host::time::now(), self.common.keepalive);
         if is_due {
             self.turns.wake_all();
         }
@@ -440,7 +409,7 @@ impl Receiver {
         if reason == CloseReason::Closed && !link.is_quiet() {
             self.leaving.push(*link);
         } else {
-            self.gone = self.gone.plus(link.work());
+            self.stats = self.stats.plus(link.work());
         }
         match reason {
             CloseReason::Closed => Ok(()),
@@ -453,11 +422,11 @@ impl Receiver {
         if self.leaving.is_empty() {
             return;
         }
-        let gone = &mut self.gone;
+        let stats = &mut self.stats;
         self.leaving.retain_mut(|link| {
             let stays = !link.is_quiet();
             if !stays {
-                *gone = gone.plus(link.work());
+                *stats = stats.plus(link.work());
             }
             stays
         });

@@ -68,18 +68,9 @@ pub struct Sender {
 /// A receiver's state: its head, up to where all has landed, and whether it has seen the end.
 type Heard = (u64, u64, bool);
 
-/// Parts of a sender, which the set-up hands over.
-pub(super) struct SenderParts {
-    pub(super) half: Half,
-    pub(super) ring: SourceRing,
-    pub(super) block: ControlBlock,
-    pub(super) source: Source,
-}
-
 /// Making, inspecting.
 impl Sender {
-    pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { half, ring, block, source } = parts;
+    pub(super) fn new(half: Half, ring: SourceRing, block: ControlBlock, source: Source) -> Sender {
         Sender {
             half,
             source,

@@ -2,33 +2,32 @@
 
 use conn_core::buffered_read::{MAX_WORDS, Reader, Source};
 use conn_core::checksum::CHECKED_BYTES;
-use conn_core::handshake::{Endpoint, ProtocolId};
+use conn_core::handshake::ProtocolId;
 use conn_core::ring::Geometry;
 use conn_core::ring::fetch::MAX_READS;
 use conn_core::ring::offer::{HalfOffer, Place, RingOffer, Tail};
 use verbs_safe::{
-    CompletionChannel, CompletionQueue, CqConfig, CreateCqError, Mapping, ProtectionDomain,
-    QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig, SharedRegionConfig,
-    SourceRing,
+    CompletionBatch, CompletionChannel, CompletionQueue, CqConfig, CreateCqError, Mapping,
+    QueuePair, QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig,
 };
 
-use super::link::{Link, LinkParts, WORDS_BYTES};
-use super::sender::{Sender, SenderParts};
+use super::link::{Link, POLL_BATCH, ReceiverStats, WORDS_BYTES};
+use super::sender::Sender;
 use super::{BufferedRead, Config, Receiver};
+use crate::common::Common;
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError, check};
-use crate::half::driven::Sender as _;
-use crate::new_pair::NewPair;
+use crate::error::{ConnectError, check};
+use crate::new_pair::{HalfDraft, NewPair, WRITES, shape};
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
-use crate::protocol::{NoPool, Protocol, Served};
-use crate::ring::memory::ControlBlock;
+use crate::posting::AtEnd;
+use crate::protocol::{NoPool, Protocol, Served, own_types};
+use crate::ring::memory::{ControlBlock, register};
 use crate::ring::{Layout, RingShape};
 use crate::sending::Half;
-use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
+use crate::setup::{Agreement, unfit};
 use crate::wait::WaitStrategy;
 use crate::waiting::Waiting;
-use crate::wire::{Wire, completion_queue, tracker};
+use crate::wire::{completion_queue, tracker};
 
 /// Requests of a receiver that may be on their way.
 const RECEIVER_DEPTH: u32 = (MAX_READS + 1 + MAX_WORDS) as u32;
@@ -37,6 +36,9 @@ const WAKE_UPS: u32 = 1;
 /// Questions after the peer, and wake-ups, that may be on their way.
 pub(super) const SENDER_DEPTH: u32 = 4;
 
+type NewSender = HalfDraft<HalfOffer, Sender>;
+type NewLink = HalfDraft<HalfOffer, Box<Link>, Receiver>;
+
 impl Served for BufferedRead {
     const ID: ProtocolId = ProtocolId::BUFFERED_READ;
     const NAME: &'static str = "Buffered Read";
@@ -44,16 +46,7 @@ impl Served for BufferedRead {
 }
 
 impl Protocol for BufferedRead {
-    type Config = Config;
-    type Pool = NoPool;
-    type Sender = Sender;
-    type Receiver = Receiver;
-    type NewSender = NewSender;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(NoPool);
 
     fn receiver(
         _: &Device,
@@ -71,18 +64,30 @@ impl Protocol for BufferedRead {
         let (ring, geometry) = mirrored_or_plain(wanted, config.ring, make)
             .map_err(|e| device.error("make a ring", &e))?;
         // The peer reads the tail and writes the head.
-        let access = RemoteAccess { read: true, write: true, atomic: false };
+        let access = RemoteAccess { read: true, ..WRITES };
         let block = ControlBlock::new(device, &pd, access)?;
-        // Its completions are polled for: no thread sleeps on them.
-        let (cq, _) = completion_queue(device, SENDER_DEPTH, WaitStrategy::Spin)?;
+        // Its completions are polled for, as nothing announces what the receiver writes: no thread
+        // sleeps on them.
+        let polled = Common { wait: WaitStrategy::Spin, ..config.common };
+        let mut waiting = Waiting::create(device, SENDER_DEPTH, polled)?;
+        waiting.common = config.common;
         let shape = QueuePairConfig {
-            access,
             max_send_wr: SENDER_DEPTH,
             send_slots: 0,
-            ..queue_pair(&cq, config)
+            ..queue_pair(&waiting.cq, config, access)
         };
         let pair = NewPair::create(device, &pd, &shape, ())?;
-        Ok(NewSender { pair, cq, ring, block, geometry, config: *config })
+        let span = ring.remote();
+        let place = Place { addr: span.addr, rkey: span.rkey };
+        let offered = RingOffer { place, geometry, tail: Tail::Read };
+        let terms = HalfOffer { control: Some(block.place()), ring: Some(offered) };
+        let endpoint = pair.endpoint(0, geometry.max_payload());
+        Ok(NewSender::new(endpoint, terms, move |peer, wire, _| {
+            // Each request is signalled.
+            let tracker = tracker(SENDER_DEPTH - 1, 1, 1);
+            let (posting, _) = pair.connect(&peer.endpoint, wire, tracker, AtEnd::Answers)?;
+            Ok(Sender::new(Half::new(posting, waiting), ring, block, Source::new(geometry)))
+        }))
     }
 
     fn new_link(
@@ -97,15 +102,62 @@ impl Protocol for BufferedRead {
         // link without a channel would not wake it.
         let (cq, channel) = queue_on_one_of(&receiver.channels(), device, receiver.wait())?;
         let shape = QueuePairConfig {
-            // The peer may probe us with writes of no bytes; no memory is registered for writes.
-            access: RemoteAccess { read: false, write: true, atomic: false },
             max_send_wr: RECEIVER_DEPTH,
             send_slots: MAX_WORDS as u32,
             recv: RecvSide::Own { slots: WAKE_UPS, slot_bytes: 0 },
-            ..queue_pair(&cq, config)
+            // The peer may probe us with writes of no bytes; no memory is registered for writes.
+            ..queue_pair(&cq, config, WRITES)
         };
-        let pair = NewPair::create(device, &pd, &shape, ())?;
-        Ok(NewLink { pair, cq, channel, pd, config: *config })
+        let mut pair = NewPair::create(device, &pd, &shape, ())?;
+        let (config, terms) = (*config, HalfOffer { control: None, ring: None });
+        let endpoint = pair.endpoint(0, config.ring.message_bytes);
+        Ok(NewLink::new(endpoint, terms, move |peer, wire, _| {
+            let missing = || unfit("it offers no ring to read");
+            let (offer, block) =
+                (peer.terms.ring.ok_or_else(missing)?, peer.terms.control.ok_or_else(missing)?);
+            check_ring(&offer.geometry, &config)?;
+            let device = wire.device;
+            let shape = ring_config(&offer.geometry, &config);
+            let ring = pd.landing_ring(shape, config.max_held_for(&offer.geometry));
+            let mut ring = ring.map_err(|e| match e {
+                RegisterError::Map(e) if offer.geometry.is_mirrored() => unfit(format!(
+                    "the receiver has no mirrored memory ({e}): make the layout of the sender's \
+                     ring plain"
+                )),
+                e => device.error("make a ring", &e).into(),
+            })?;
+            ring.attach(&mut pair.queues.send).map_err(|e| device.error("use a ring", &e))?;
+            let what = "register a tail";
+            let mapping = Mapping::new(CHECKED_BYTES as usize);
+            let mapping = mapping.map_err(|e| device.error(what, &e))?;
+            let tail = register(device, &pd, what, mapping, RemoteAccess::NONE)?;
+            let tail_id = pair.queues.send.attach(&tail).map_err(|e| device.error(what, &e))?;
+            let reader = config.reader(&offer.geometry);
+            let reader = Reader::new(offer.geometry, reader).map_err(unfit)?;
+            let NewPair { queues: QueuePair { control, send: queue, recv }, psn } = pair;
+            let control = wire.connect(control, psn, &peer.endpoint)?;
+            let none = || device.error("use a queue pair", &"it has no receive side");
+            let wake_ups = recv.ok_or_else(none)?;
+            let source = (offer.place, offer.bytes());
+            Ok(Box::new(Link {
+                peer: Peer(u32::MAX),
+                reader,
+                ring,
+                queue,
+                wake_ups,
+                control,
+                cq,
+                channel,
+                batch: CompletionBatch::new(POLL_BATCH),
+                tail,
+                tail_id,
+                source,
+                block,
+                ended: None,
+                is_broken: false,
+                work: ReceiverStats::default(),
+            }))
+        }))
     }
 
     fn agreement(device: &Device, _: &Config, _: bool) -> Result<Agreement, ConnectError> {
@@ -114,149 +166,16 @@ impl Protocol for BufferedRead {
     }
 }
 
-/// A sending half whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewSender {
-    pair: NewPair,
-    cq: CompletionQueue,
-    ring: SourceRing,
-    block: ControlBlock,
-    geometry: Geometry,
-    config: Config,
-}
-
-impl NewHalf for NewSender {
-    type Terms = HalfOffer;
-    type Done = Sender;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(0, self.geometry.max_payload())
+/// Refuses a ring that is larger than our limits: its sender has chosen its size.
+fn check_ring(geometry: &Geometry, config: &Config) -> Result<(), ConnectError> {
+    let (bytes, most) = (geometry.capacity(), config.peer_ring_bytes);
+    if bytes > most {
+        return Err(unfit(format!(
+            "a ring of {bytes} bytes, where {most} are the most: make the sender's ring_bytes \
+             smaller, or the receiver's peer_ring_bytes larger"
+        )));
     }
-
-    fn terms(&self) -> HalfOffer {
-        let span = self.ring.remote();
-        let place = Place { addr: span.addr, rkey: span.rkey };
-        let ring = RingOffer { place, geometry: self.geometry, tail: Tail::Read };
-        HalfOffer { control: Some(self.block.place()), ring: Some(ring) }
-    }
-}
-
-impl setup::NewSender for NewSender {
-    fn connect(self, peer: &PeerHalf<HalfOffer>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        let (control, queue, _) = self.pair.connect(&peer.endpoint, wire)?;
-        // Each request is signalled.
-        let tracker = tracker(SENDER_DEPTH - 1, 1, 1);
-        let posting = Posting::new(control, queue, tracker, AtEnd::Answers);
-        // Nothing announces what the receiver writes.
-        let waiting = Waiting::new(self.cq, None, self.config.common);
-        Ok(Sender::new(SenderParts {
-            half: Half::new(posting, waiting),
-            ring: self.ring,
-            block: self.block,
-            source: Source::new(self.geometry),
-        }))
-    }
-
-    fn abandon(mut done: Sender) {
-        done.abandon();
-    }
-}
-
-/// A receiving half whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewLink {
-    pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    pd: ProtectionDomain,
-    config: Config,
-}
-
-impl NewLink {
-    /// The ring is as large as its sender has chosen it, within our limits.
-    fn check(&self, geometry: &Geometry) -> Result<(), ConnectError> {
-        let (bytes, most) = (geometry.capacity(), self.config.peer_ring_bytes);
-        if bytes > most {
-            return Err(unfit(format!(
-                "a ring of {bytes} bytes, where {most} are the most: make the sender's ring_bytes \
-                 smaller, or the receiver's peer_ring_bytes larger"
-            )));
-        }
-        Ok(())
-    }
-}
-
-impl NewHalf for NewLink {
-    type Terms = HalfOffer;
-    type Done = Box<Link>;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(0, self.config.ring.message_bytes)
-    }
-
-    fn terms(&self) -> HalfOffer {
-        HalfOffer { control: None, ring: None }
-    }
-}
-
-impl setup::NewLink for NewLink {
-    type Receiver = Receiver;
-
-    fn connect(
-        mut self,
-        peer: &PeerHalf<HalfOffer>,
-        wire: &Wire<'_>,
-        _receiver: &mut Receiver,
-    ) -> Result<Box<Link>, ConnectError> {
-        let missing = || unfit("it offers no ring to read");
-        let (offer, block) =
-            (peer.terms.ring.ok_or_else(missing)?, peer.terms.control.ok_or_else(missing)?);
-        self.check(&offer.geometry)?;
-        let (device, config) = (wire.device, &self.config);
-        let shape = ring_config(&offer.geometry, config);
-        let ring = self.pd.landing_ring(shape, config.max_held_for(&offer.geometry));
-        let mut ring = ring.map_err(|e| match e {
-            RegisterError::Map(e) if offer.geometry.is_mirrored() => unfit(format!(
-                "the receiver has no mirrored memory ({e}): make the layout of the sender's ring \
-                 plain"
-            )),
-            e => device.error("make a ring", &e).into(),
-        })?;
-        ring.attach(&mut self.pair.queues.send).map_err(|e| device.error("use a ring", &e))?;
-        let failed = |e: &dyn std::fmt::Display| device.error("register a tail", e);
-        let mapping = Mapping::new(CHECKED_BYTES as usize).map_err(|e| failed(&e))?;
-        let tail = self.pd.register_shared(mapping, SharedRegionConfig::default());
-        let tail = tail.map_err(|e| failed(&e))?;
-        let tail_id = self.pair.queues.send.attach(&tail).map_err(|e| failed(&e))?;
-        let reader = Reader::new(offer.geometry, config.reader(&offer.geometry)).map_err(unfit)?;
-        let (control, queue, recv) = self.pair.connect(&peer.endpoint, wire)?;
-        let wake_ups =
-            recv.ok_or_else(|| device.error("use a queue pair", &"it has no receive side"))?;
-        let (cq, channel) = (self.cq, self.channel);
-        let source = (offer.place, offer.bytes());
-        Ok(Box::new(Link::new(LinkParts {
-            control,
-            queue,
-            wake_ups,
-            cq,
-            channel,
-            ring,
-            tail,
-            tail_id,
-            reader,
-            source,
-            block,
-        })))
-    }
-
-    fn join(link: Box<Link>, receiver: &mut Receiver) -> Peer {
-        receiver.add(link)
-    }
-
-    /// All that the peer can have used is the link's own.
-    fn abandon(link: Box<Link>, _receiver: &mut Receiver) {
-        drop(link);
-    }
+    Ok(())
 }
 
 /// A ring of the geometry that is wanted; or where the system has no mirrored memory, and the
@@ -304,12 +223,15 @@ fn queue_on_one_of(
 }
 
 /// Returns the configuration that the queue pairs of both ends have in common.
-fn queue_pair<'a>(cq: &'a CompletionQueue, config: &Config) -> QueuePairConfig<'a> {
+fn queue_pair<'a>(
+    cq: &'a CompletionQueue,
+    config: &Config,
+    access: RemoteAccess,
+) -> QueuePairConfig<'a> {
     QueuePairConfig {
-        port: config.common.transport.port,
         send_slot_bytes: WORDS_BYTES as usize,
         max_inline: WORDS_BYTES,
-        ..QueuePairConfig::new(cq, cq)
+        ..shape(&config.common, cq, access)
     }
 }
 

@@ -3,7 +3,7 @@
 use conn_core::buffered_write::MAX_CAPACITY;
 
 use crate::common::{Common, has_common};
-use crate::error::{ConfigError, check};
+use crate::error::{ConfigError, check_in, chosen};
 use crate::qp::Inline;
 use crate::ring::RingShape;
 use crate::wait::WaitStrategy;
@@ -107,36 +107,26 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.ring.geometry()?;
         let bytes = self.ring.ring_bytes;
-        check("ring_bytes", bytes, bytes <= MAX_CAPACITY, "at most 1073741824")?;
+        check_in("ring_bytes", bytes, ..=MAX_CAPACITY, "at most 1073741824")?;
         if let Tail::Immediate { window } = self.tail {
-            let fits = (1..=Self::MAX_SEND_QUEUE).contains(&window);
-            check("tail.window", window, fits, "1 to 16384")?;
+            check_in("tail.window", window, 1..=Self::MAX_SEND_QUEUE, "1 to 16384")?;
         }
-        let queue = (Self::MIN_SEND_QUEUE..=Self::MAX_SEND_QUEUE).contains(&self.send_queue);
-        check("send_queue", self.send_queue, queue, "4 to 16384")?;
-        let signal = self.signal_every <= self.send_queue;
-        check("signal_every", self.signal_every, signal, "0 (choose) to send_queue")?;
-        let threshold = self.head_threshold <= bytes;
-        check("head_threshold", self.head_threshold, threshold, "0 (choose) to ring_bytes")?;
-        let poll = (1..=1024).contains(&self.poll_batch);
-        check("poll_batch", self.poll_batch, poll, "1 to 1024")?;
+        let (range, queue) = (Self::MIN_SEND_QUEUE..=Self::MAX_SEND_QUEUE, self.send_queue);
+        check_in("send_queue", queue, range, "4 to 16384")?;
+        check_in("signal_every", self.signal_every, ..=queue, "0 (choose) to send_queue")?;
+        check_in("head_threshold", self.head_threshold, ..=bytes, "0 (choose) to ring_bytes")?;
+        check_in("poll_batch", self.poll_batch, 1..=1024, "1 to 1024")?;
         self.common.validate()
     }
 
     /// `signal_every`, chosen where it was left open.
     pub(crate) fn signal_interval(&self) -> u32 {
-        match self.signal_every {
-            0 => (self.send_queue / 4).max(1),
-            chosen => chosen,
-        }
+        chosen(self.signal_every, (self.send_queue / 4).max(1))
     }
 
     /// `head_threshold`, chosen where it was left open.
     pub(crate) fn told_bytes(&self) -> u64 {
-        match self.head_threshold {
-            0 => self.ring.ring_bytes / 4,
-            chosen => chosen,
-        }
+        chosen(self.head_threshold, self.ring.ring_bytes / 4)
     }
 
     /// Receives for immediates; 0 where the tail is written.

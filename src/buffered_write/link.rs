@@ -11,7 +11,7 @@ use crate::checked::{self, checked_bytes};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
 use crate::places::Peered;
-use crate::posting::Posting;
+use crate::posting::{Posting, field};
 use crate::ring::memory::{ControlBlock, remote};
 
 /// Bytes of a head and a count.
@@ -46,20 +46,16 @@ struct Tail {
     inline: Option<InlineRecord>,
 }
 
-/// Parts of a link, which the set-up hands over.
-pub(super) struct LinkParts {
-    pub(super) posting: Posting,
-    pub(super) recv: Option<RecvQueue<()>>,
-    pub(super) core: WriteReceiver,
-    pub(super) ring: SharedRegion,
-    pub(super) block: ControlBlock,
-    pub(super) peer_block: Place,
-}
-
 /// Making, inspecting.
 impl Link {
-    pub(super) fn new(parts: LinkParts) -> Link {
-        let LinkParts { posting, recv, core, ring, block, peer_block } = parts;
+    pub(super) fn new(
+        posting: Posting,
+        recv: Option<RecvQueue<()>>,
+        core: WriteReceiver,
+        ring: SharedRegion,
+        block: ControlBlock,
+        peer_block: Place,
+    ) -> Link {
         Link {
             posting,
             recv,
@@ -108,13 +104,7 @@ impl Link {
 }
 
 impl Peered for Link {
-    fn posting(&self) -> &Posting {
-        &self.posting
-    }
-
-    fn posting_mut(&mut self) -> &mut Posting {
-        &mut self.posting
-    }
+    field!(posting, posting_mut: Posting);
 }
 
 /// Arrival of tails and messages.

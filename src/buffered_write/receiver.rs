@@ -15,6 +15,7 @@ use crate::arm::Arm;
 use crate::copies::{Copies, Message};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::RecvHalf;
+use crate::new_pair::LinkHost;
 use crate::peer::Peer;
 use crate::places::{Place, Places};
 use crate::taking::Takes;
@@ -120,18 +121,6 @@ impl Receiver {
         Ok(())
     }
 
-    /// Gives a link a place, and its peer a number.
-    pub(super) fn add(&mut self, link: Link) -> Peer {
-        self.chunks_hold(&link);
-        let is_polled = link.is_polled();
-        let (at, peer) = self.places.add(link);
-        if is_polled {
-            self.polled.push(at);
-            self.hot.push(at);
-        }
-        peer
-    }
-
     /// Makes the copies long enough for the link's messages. An open copy is closed, and its
     /// link served again: the copies may be replaced, and messages are taken from filled ones.
     fn chunks_hold(&mut self, link: &Link) {
@@ -140,6 +129,21 @@ impl Receiver {
             self.places.make_ready(open.place);
         }
         self.chunks.hold(record_bytes(link.core.geometry().max_payload()));
+    }
+}
+
+impl LinkHost for Receiver {
+    type Link = Link;
+
+    fn add(&mut self, link: Link) -> Peer {
+        self.chunks_hold(&link);
+        let is_polled = link.is_polled();
+        let (at, peer) = self.places.add(link);
+        if is_polled {
+            self.polled.push(at);
+            self.hot.push(at);
+        }
+        peer
     }
 }
 

@@ -78,25 +78,18 @@ pub struct Sender {
     stats: SenderStats,
 }
 
-/// Parts of a sender, which the set-up hands over.
-pub(super) struct SenderParts {
-    pub(super) writing: Writing,
-    pub(super) core: WriteSender,
-    pub(super) staging: SharedRegion,
-    pub(super) staging_id: RegionId,
-    pub(super) block: ControlBlock,
-    pub(super) peer_ring: Place,
-    pub(super) peer_block: Place,
-    pub(super) inline: u32,
-    pub(super) config: Config,
-}
-
 /// Making, inspecting.
 impl Sender {
-    pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { writing, core, config, .. } = parts;
+    pub(super) fn new(
+        writing: Writing,
+        core: WriteSender,
+        (staging, staging_id): (SharedRegion, RegionId),
+        block: ControlBlock,
+        (peer_ring, peer_block): (Place, Place),
+        inline: u32,
+        config: Config,
+    ) -> Sender {
         const { assert!(TAIL_AT + LINE_BYTES <= HEAD_AT, "the line of the tail") };
-        let tail = remote(parts.peer_block, TAIL_AT, LINE_BYTES);
         let posts_short = !core.has_window()
             && config.batch_bytes == 0
             && writing.half.posting.queue().max_inline() as usize >= Self::ZCOPY_FROM;
@@ -107,12 +100,12 @@ impl Sender {
             core,
             records: 0,
             written: 0,
-            staging: parts.staging,
-            staging_id: parts.staging_id,
-            inline: parts.inline,
-            block: parts.block,
-            peer_ring: parts.peer_ring,
-            peer_tail: tail,
+            staging,
+            staging_id,
+            inline,
+            block,
+            peer_ring,
+            peer_tail: remote(peer_block, TAIL_AT, LINE_BYTES),
             config,
             stats: SenderStats::default(),
         }
@@ -241,7 +234,7 @@ impl Sender {
             _ => SendError::Full(Full::Ring),
         })?;
         // Where the configuration asks for gathering, they wait for a push anyway.
-        if self.config.batch_bytes == 0 || self.writing.gathers {
+        if self.config.batch_bytes == 0 || self.writing.half.gathers {
             self.check_push_room()?;
         }
         Ok(grant)
@@ -260,7 +253,7 @@ impl Sender {
     /// Reports whether enough has gathered.
     #[inline]
     fn is_due(&self) -> bool {
-        !self.writing.gathers && self.core.gathered() >= u64::from(self.config.batch_bytes)
+        !self.writing.half.gathers && self.core.gathered() >= u64::from(self.config.batch_bytes)
     }
 
     /// The ticket of the last message.

@@ -2,31 +2,25 @@
 
 use conn_core::buffered_write::inline_record::LINE_BYTES;
 use conn_core::buffered_write::{MAX_CAPACITY, WriteReceiver, WriteSender};
-use conn_core::handshake::{Endpoint, ProtocolId};
-use conn_core::ring::Geometry;
+use conn_core::handshake::ProtocolId;
 use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
-use verbs_safe::{
-    CompletionChannel, CompletionQueue, ProtectionDomain, QueuePairConfig, RecvSide, RemoteAccess,
-    SharedRegion,
-};
+use verbs_safe::{QueuePairConfig, RecvSide, RemoteAccess};
 
 use super::config::Tail;
-use super::link::{Link, LinkParts, UPDATE_BYTES};
+use super::link::{Link, UPDATE_BYTES};
 use super::receiver::Receiver;
-use super::sender::{Sender, SenderParts};
+use super::sender::Sender;
 use super::{BufferedWrite, Config};
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError, check};
-use crate::half::driven::Sender as _;
-use crate::new_pair::NewPair;
-use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
-use crate::protocol::{NoPool, Protocol, Served};
+use crate::error::{ConnectError, check};
+use crate::new_pair::{HalfDraft, NewPair, WRITES, shape};
+use crate::posting::AtEnd;
+use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, place, register_ring};
-use crate::setup::{self, NewHalf, PeerHalf, unfit};
+use crate::setup::{PeerHalf, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Wire, completion_queue, entries_for, tracker};
+use crate::wire::{entries_for, tracker};
 use crate::writing::Writing;
 
 /// Send-queue slots of a sender that data cannot take: probes.
@@ -37,8 +31,8 @@ const LINK_CONTROL: u32 = 2;
 /// Bytes of a zero-copy write in one request.
 const STRAIGHT: u32 = 32 << 10;
 
-/// Access rights of a peer: both the ring and the control blocks are written to.
-const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+type NewSender = HalfDraft<HalfOffer, Sender>;
+type NewLink = HalfDraft<HalfOffer, Link, Receiver>;
 
 impl Served for BufferedWrite {
     const ID: ProtocolId = ProtocolId::BUFFERED_WRITE;
@@ -47,16 +41,7 @@ impl Served for BufferedWrite {
 }
 
 impl Protocol for BufferedWrite {
-    type Config = Config;
-    type Pool = NoPool;
-    type Sender = Sender;
-    type Receiver = Receiver;
-    type NewSender = NewSender;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(NoPool);
 
     fn receiver(
         device: &Device,
@@ -65,28 +50,41 @@ impl Protocol for BufferedWrite {
         _: Option<&NoPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries_for(LINK_QUEUE + config.window() + 1, max_peers)?;
-        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-        Ok(Receiver::new(Waiting::new(cq, channel, config.common), config, max_peers))
+        let waiting = Waiting::create(device, entries, config.common)?;
+        Ok(Receiver::new(waiting, config, max_peers))
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let pd = device.new_domain()?;
+        let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + SENDER_CONTROL;
-        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
-        let (inline, zcopy) = inline_bytes(device, config);
+        let waiting = Waiting::create(device, depth, config.common)?;
+        let (inline, zcopy) = inline_bytes(device, &config);
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: WRITES,
             max_send_wr: depth,
             send_slots: config.send_queue,
             send_slot_bytes: inline.max(LINE_BYTES as u32) as usize,
             max_inline: inline.max(zcopy),
             max_parts: if zcopy > 0 { 2 } else { 1 },
-            ..QueuePairConfig::new(&cq, &cq)
+            ..shape(&config.common, &waiting.cq, WRITES)
         };
-        let pair = NewPair::create(device, &pd, &shape, ())?;
+        let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let block = ControlBlock::new(device, &pd, WRITES)?;
-        Ok(NewSender { pd, pair, cq, channel, block, config: *config, inline })
+        let terms = HalfOffer { control: Some(block.place()), ring: None };
+        Ok(NewSender::new(pair.endpoint(0, 0), terms, move |peer, wire, _| {
+            let (ring, peer_block) = fitting(peer, config.max_peer_ring_bytes)?;
+            let staging = register_ring(wire.device, &pd, &ring.geometry, RemoteAccess::NONE)?;
+            let attached = pair.queues.send.attach(&staging);
+            let staging_id = attached.map_err(|e| wire.device.error("attach a ring", &e))?;
+            let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
+            let tracker = tracker(config.send_queue, SENDER_CONTROL, config.signal_interval());
+            let at_end = AtEnd::ErrUnlessClosed;
+            let (posting, _) = pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+            // Pushes have their own rules.
+            let writing = Writing::new(posting, waiting, 1);
+            let core = WriteSender::new(ring.geometry, window);
+            let (staging, places) = ((staging, staging_id), (ring.place, peer_block));
+            Ok(Sender::new(writing, core, staging, block, places, inline, config))
+        }))
     }
 
     fn new_link(
@@ -107,99 +105,49 @@ impl Protocol for BufferedWrite {
             _ => RecvSide::Own { slots: receives, slot_bytes: 0 },
         };
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: WRITES,
             max_send_wr: LINK_QUEUE,
             send_slots: LINK_QUEUE,
             send_slot_bytes: UPDATE_BYTES as usize,
             max_inline: UPDATE_BYTES,
             recv,
-            ..QueuePairConfig::new(receiver.cq(), receiver.cq())
+            ..shape(&config.common, receiver.cq(), WRITES)
         };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         pair.post_receives(device, receives)?;
         let ring = register_ring(device, &pd, &geometry, WRITES)?;
         let block = ControlBlock::new(device, &pd, WRITES)?;
-        Ok(NewLink { pair, ring, block, geometry, config: *config })
-    }
-}
-
-/// A sending half whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewSender {
-    pd: ProtectionDomain,
-    pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    block: ControlBlock,
-    config: Config,
-    /// Bytes that go out of a slot.
-    inline: u32,
-}
-
-impl NewSender {
-    /// The ring and the control block that the peer lets us write to.
-    fn fitting(&self, peer: &PeerHalf<HalfOffer>) -> Result<(RingOffer, Place), ConnectError> {
-        let HalfOffer { control: Some(control), ring: Some(ring) } = peer.terms else {
-            return Err(unfit("it has no ring to write to"));
+        let tail = match config.tail {
+            Tail::Immediate { .. } => offer::Tail::Immediate,
+            Tail::Written => offer::Tail::Written,
         };
-        let (bytes, most) = (ring.geometry.capacity(), self.config.max_peer_ring_bytes);
-        if bytes > most.min(MAX_CAPACITY) {
-            return Err(unfit(format!("its ring has {bytes} bytes, here are {most} allowed")));
-        }
-        if ring.tail == offer::Tail::Immediate && peer.endpoint.recv_depth == 0 {
-            return Err(unfit("it wants immediates and has no receive for them"));
-        }
-        Ok((ring, control))
-    }
-}
-
-impl NewHalf for NewSender {
-    type Terms = HalfOffer;
-    type Done = Sender;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(0, 0)
-    }
-
-    fn terms(&self) -> HalfOffer {
-        HalfOffer { control: Some(self.block.place()), ring: None }
-    }
-}
-
-impl setup::NewSender for NewSender {
-    fn connect(
-        mut self,
-        peer: &PeerHalf<HalfOffer>,
-        wire: &Wire<'_>,
-    ) -> Result<Sender, ConnectError> {
-        let (ring, peer_block) = self.fitting(peer)?;
-        let staging = register_ring(wire.device, &self.pd, &ring.geometry, RemoteAccess::NONE)?;
-        let attached = self.pair.queues.send.attach(&staging);
-        let staging_id = attached.map_err(|e| wire.device.error("attach a ring", &e))?;
-        let (control, queue, _) = self.pair.connect(&peer.endpoint, wire)?;
-        let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
-        let config = self.config;
-        let tracker = tracker(config.send_queue, SENDER_CONTROL, config.signal_interval());
-        let posting = Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed);
-        let waiting = Waiting::new(self.cq, self.channel, config.common);
-        Ok(Sender::new(SenderParts {
-            // Pushes have their own rules.
-            writing: Writing::new(posting, waiting, 1),
-            core: WriteSender::new(ring.geometry, window),
-            staging,
-            staging_id,
-            block: self.block,
-            peer_ring: ring.place,
-            peer_block,
-            inline: self.inline,
-            config,
+        let offered = RingOffer { place: place(&ring), geometry, tail };
+        let terms = HalfOffer { control: Some(block.place()), ring: Some(offered) };
+        let told_bytes = config.told_bytes();
+        let endpoint = pair.endpoint(window, geometry.max_payload());
+        Ok(NewLink::new(endpoint, terms, move |peer, wire, _| {
+            let missing = || unfit("it has no place for our head");
+            let peer_block = peer.terms.control.ok_or_else(missing)?;
+            let tracker = tracker(LINK_QUEUE - LINK_CONTROL, LINK_CONTROL, LINK_QUEUE / 4);
+            let (posting, recv) = pair.connect(&peer.endpoint, wire, tracker, AtEnd::Err)?;
+            let core = WriteReceiver::new(geometry, told_bytes, (window > 0).then_some(window));
+            Ok(Link::new(posting, recv, core, ring, block, peer_block))
         }))
     }
+}
 
-    fn abandon(mut sender: Sender) {
-        sender.abandon();
+/// The ring, of at most so many bytes, and the control block that the peer lets us write to.
+fn fitting(peer: &PeerHalf<HalfOffer>, most: u64) -> Result<(RingOffer, Place), ConnectError> {
+    let HalfOffer { control: Some(control), ring: Some(ring) } = peer.terms else {
+        return Err(unfit("it has no ring to write to"));
+    };
+    let bytes = ring.geometry.capacity();
+    if bytes > most.min(MAX_CAPACITY) {
+        return Err(unfit(format!("its ring has {bytes} bytes, here are {most} allowed")));
     }
+    if ring.tail == offer::Tail::Immediate && peer.endpoint.recv_depth == 0 {
+        return Err(unfit("it wants immediates and has no receive for them"));
+    }
+    Ok((ring, control))
 }
 
 /// Returns the sizes to ask the device for: bytes of records that go out of a slot, and of payloads
@@ -209,67 +157,5 @@ fn inline_bytes(device: &Device, config: &Config) -> (u32, u32) {
     match (config.inline, device.copies_on_processor()) {
         (Inline::Auto, true) => (0, STRAIGHT),
         (inline, _) => (inline.asked_bytes(), 0),
-    }
-}
-
-/// A receiver's side of a queue pair that waits for its peer.
-#[derive(Debug)]
-pub struct NewLink {
-    pair: NewPair,
-    ring: SharedRegion,
-    block: ControlBlock,
-    geometry: Geometry,
-    config: Config,
-}
-
-impl NewHalf for NewLink {
-    type Terms = HalfOffer;
-    type Done = Link;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(self.config.window(), self.geometry.max_payload())
-    }
-
-    fn terms(&self) -> HalfOffer {
-        let tail = match self.config.tail {
-            Tail::Immediate { .. } => offer::Tail::Immediate,
-            Tail::Written => offer::Tail::Written,
-        };
-        let ring = RingOffer { place: place(&self.ring), geometry: self.geometry, tail };
-        HalfOffer { control: Some(self.block.place()), ring: Some(ring) }
-    }
-}
-
-impl setup::NewLink for NewLink {
-    type Receiver = Receiver;
-
-    fn connect(
-        self,
-        peer: &PeerHalf<HalfOffer>,
-        wire: &Wire<'_>,
-        _receiver: &mut Receiver,
-    ) -> Result<Link, ConnectError> {
-        let missing = || unfit("it has no place for our head");
-        let peer_block = peer.terms.control.ok_or_else(missing)?;
-        let (control, queue, recv) = self.pair.connect(&peer.endpoint, wire)?;
-        let window = (self.config.window() > 0).then_some(self.config.window());
-        let tracker = tracker(LINK_QUEUE - LINK_CONTROL, LINK_CONTROL, LINK_QUEUE / 4);
-        Ok(Link::new(LinkParts {
-            posting: Posting::new(control, queue, tracker, AtEnd::Err),
-            recv,
-            core: WriteReceiver::new(self.geometry, self.config.told_bytes(), window),
-            ring: self.ring,
-            block: self.block,
-            peer_block,
-        }))
-    }
-
-    fn join(link: Link, receiver: &mut Receiver) -> Peer {
-        receiver.add(link)
-    }
-
-    /// All that the peer can have used is the link's own.
-    fn abandon(link: Link, _receiver: &mut Receiver) {
-        drop(link);
     }
 }

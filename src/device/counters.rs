@@ -49,29 +49,28 @@ impl Counters {
     /// ```
     #[must_use]
     pub fn since(&self, before: &Counters) -> Counters {
-        let diff = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
-        Counters {
-            work_requests: diff(self.work_requests, before.work_requests),
-            sent_packets: diff(self.sent_packets, before.sent_packets),
-            rnr_events: diff(self.rnr_events, before.rnr_events),
-            retries: diff(self.retries, before.retries),
-            lost: diff(self.lost, before.lost),
-            dropped: diff(self.dropped, before.dropped),
-            missed: diff(self.missed, before.missed),
-        }
+        self.with(before, |now, then| Some(now?.saturating_sub(then?)))
     }
 
     /// Both together, for two ports of a device.
     fn plus(self, other: Counters) -> Counters {
-        let sum = |a: Option<u64>, b: Option<u64>| a.map_or(b, |a| Some(a + b.unwrap_or(0)));
+        self.with(&other, |a, b| a.map_or(b, |a| Some(a + b.unwrap_or(0))))
+    }
+
+    /// Each figure with the one of `other`.
+    fn with(
+        &self,
+        other: &Counters,
+        join: impl Fn(Option<u64>, Option<u64>) -> Option<u64>,
+    ) -> Counters {
         Counters {
-            work_requests: sum(self.work_requests, other.work_requests),
-            sent_packets: sum(self.sent_packets, other.sent_packets),
-            rnr_events: sum(self.rnr_events, other.rnr_events),
-            retries: sum(self.retries, other.retries),
-            lost: sum(self.lost, other.lost),
-            dropped: sum(self.dropped, other.dropped),
-            missed: sum(self.missed, other.missed),
+            work_requests: join(self.work_requests, other.work_requests),
+            sent_packets: join(self.sent_packets, other.sent_packets),
+            rnr_events: join(self.rnr_events, other.rnr_events),
+            retries: join(self.retries, other.retries),
+            lost: join(self.lost, other.lost),
+            dropped: join(self.dropped, other.dropped),
+            missed: join(self.missed, other.missed),
         }
     }
 }
@@ -110,13 +109,10 @@ fn of_port(dir: &Path) -> Counters {
         names.iter().find_map(|n| std::fs::read_to_string(dir.join(n)).ok()?.trim().parse().ok())
     };
     Counters {
-        work_requests: None,
         sent_packets: read(&["sent_pkts"]),
         rnr_events: read(&["rcvd_rnr_err", "rnr_nak_retry_err"]),
         retries: read(&["completer_retry_err", "local_ack_timeout_err"]),
-        lost: None,
-        dropped: None,
-        missed: None,
+        ..Counters::default()
     }
 }
 

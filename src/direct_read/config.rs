@@ -3,7 +3,7 @@
 use conn_core::direct_read::{AckMode, HEADER_LEN, MAX_WINDOW, SignalAt};
 
 use crate::common::{Common, has_common};
-use crate::error::{ConfigError, check};
+use crate::error::{ConfigError, check_in, chosen};
 
 /// Policies of either end. The sender's `ack` and `signal_at` hold, `app_bytes` and
 /// `gather` are the receiver's; of windows and READs in flight the smaller ones hold.
@@ -70,14 +70,11 @@ impl Config {
     /// # Errors
     /// The first field that is out of its range, with the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let window = (1..=MAX_WINDOW).contains(&self.window);
-        check("window", self.window, window, "1 to 16384")?;
-        check("message_bytes", self.message_bytes, self.message_bytes > 0, "at least 1")?;
-        let app = self.app_bytes <= Self::MAX_APP_BYTES;
-        check("app_bytes", self.app_bytes, app, "0 to 8192")?;
-        check("reads", self.reads, self.reads > 0, "1 to 255")?;
-        let gather = self.gather <= self.window;
-        check("gather", self.gather, gather, "0 (choose) to window")?;
+        check_in("window", self.window, 1..=MAX_WINDOW, "1 to 16384")?;
+        check_in("message_bytes", self.message_bytes, 1.., "at least 1")?;
+        check_in("app_bytes", self.app_bytes, ..=Self::MAX_APP_BYTES, "0 to 8192")?;
+        check_in("reads", self.reads, 1.., "1 to 255")?;
+        check_in("gather", self.gather, ..=self.window, "0 (choose) to window")?;
         self.common.validate()
     }
 
@@ -88,10 +85,7 @@ impl Config {
 
     /// `gather`, chosen where it was left open.
     pub(crate) fn gather_of(&self, window: u32) -> u32 {
-        match self.gather {
-            0 => (window / 4).max(1),
-            chosen => chosen.min(window),
-        }
+        chosen(self.gather.min(window), (window / 4).max(1))
     }
 }
 

@@ -22,27 +22,17 @@ use crate::posting::{Posting, in_room};
 use crate::wait::{Deadline, SILENT_DEVICE};
 use crate::wire::PROBE;
 
-/// Parts of a link, which the set-up hands over.
-pub struct LinkParts {
+/// One sender, as its receiver knows it.
+#[derive(Debug)]
+pub struct Link {
+    pub(crate) peer: Peer,
     pub(crate) posting: Posting,
     /// Its own buffers for requests; `None` where they are shared.
     pub(crate) recv: Option<RecvQueue<()>>,
-    pub(crate) reads: Reads<Box<[ReadSlot]>>,
-    /// The count that the sender reads.
-    pub(crate) memory: Option<SharedRegion>,
-    /// The count of the sender that is written.
-    pub(crate) counts: Option<Place>,
-    pub(crate) too_early: bool,
-}
-
-/// One sender, as its receiver knows it.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) peer: Peer,
-    pub(crate) posting: Posting,
-    pub(crate) recv: Option<RecvQueue<()>>,
     reads: Reads<Box<[ReadSlot]>>,
+    /// The count that the sender reads.
     memory: Option<SharedRegion>,
+    /// The count of the sender that is written.
     counts: Option<Place>,
     too_early: bool,
     /// Signals of messages that are not acknowledged, by their numbers.
@@ -104,10 +94,17 @@ pub(crate) enum Came {
 
 /// Making.
 impl Link {
-    pub(crate) fn new(parts: LinkParts, peer: Peer) -> Link {
-        let LinkParts { posting, recv, reads, memory, counts, too_early } = parts;
+    /// It gets its peer's number when it joins a receiver.
+    pub(crate) fn new(
+        posting: Posting,
+        recv: Option<RecvQueue<()>>,
+        reads: Reads<Box<[ReadSlot]>>,
+        memory: Option<SharedRegion>,
+        counts: Option<Place>,
+        too_early: bool,
+    ) -> Link {
         Link {
-            peer,
+            peer: Peer(u32::MAX),
             posting,
             recv,
             reads,

@@ -8,6 +8,7 @@ use super::ReadError;
 use super::landing::{Landing, Returns};
 use super::link::Landed;
 use super::room::Room;
+use crate::half::received_message;
 use crate::peer::Peer;
 
 /// A message that is being read, and what to [`wait`](crate::ZeroCopyRecv::wait) for.
@@ -51,12 +52,6 @@ impl Message {
         if is_here { self.buffer.take() } else { None }
     }
 
-    /// The peer that sent it.
-    #[must_use]
-    pub fn peer(&self) -> Peer {
-        self.peer
-    }
-
     /// The buffer, of which the message is the beginning. A receiver registers another one in
     /// place of one of its own.
     ///
@@ -85,13 +80,9 @@ impl Drop for Message {
     }
 }
 
-impl std::ops::Deref for Message {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.buffer.as_ref().map_or(&[], |buffer| &buffer[..self.len])
-    }
-}
+received_message!(Message, |message| {
+    message.buffer.as_ref().map_or(&[], |buffer| &buffer[..message.len])
+});
 
 /// A message that was read into a buffer, or why it was not.
 pub(super) fn message(landed: Landed) -> Result<Message, ReadError> {

@@ -14,7 +14,7 @@ use super::room::Room as Place;
 use super::{NotReadReason, OfferError, Receiver, Sender};
 use crate::arm::Arm;
 use crate::error::{CloseReason, Full, RecvError, SendError};
-use crate::half::{FromPeer, RecvHalf, Room, SendHalf, check_within, driven};
+use crate::half::{RecvHalf, Room, SendHalf, check_within, driven};
 use crate::peer::Peer;
 use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
@@ -142,10 +142,6 @@ impl Driving for Sender<Buffer> {
 
     fn check_outcome(&self, number: u64) -> Result<(), SendError> {
         self.check_read(number)
-    }
-
-    fn set_gathers(&mut self, on: bool) -> bool {
-        std::mem::replace(&mut self.gathers, on)
     }
 }
 
@@ -311,11 +307,5 @@ impl driven::Receiver for Receiver {
 
     fn abandon(&mut self) {
         self.waiting.common.linger = Duration::ZERO;
-    }
-}
-
-impl FromPeer for Message {
-    fn peer(&self) -> Peer {
-        Message::peer(self)
     }
 }

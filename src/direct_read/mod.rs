@@ -101,7 +101,6 @@ use crate::device::Device;
 use crate::draft::{self, End};
 use crate::handshake::{Stream, present};
 use crate::listener;
-use setup::NewSender;
 
 /// Listens for Direct Read connections.
 pub type Listener = listener::Listener<DirectRead>;
@@ -147,7 +146,8 @@ pub fn connect_over<B: Offer, S: Stream>(
     application: &[u8],
 ) -> Result<Sender<B>, ConnectError> {
     let end = End::<DirectRead>::sending(device, config);
-    let draft = end.draft_with(|device, config| NewSender::create(device, config).map(Some))?;
+    let draft =
+        end.draft_with(|device, config| setup::new_sender::<B>(device, config).map(Some))?;
     Ok(present(draft::initiate(stream, draft, application)?)?)
 }
 

@@ -12,13 +12,14 @@ use conn_core::direct_read::Refusal;
 use verbs_safe::{Completion, CompletionBatch, ProtectionDomain, RecvPoster};
 
 use super::landing::Landing;
-use super::link::{Arrived, Came, Landed, Link, LinkParts};
+use super::link::{Arrived, Came, Landed, Link};
 use super::room::Room;
 use super::{Config, NotReadReason};
 use crate::arm::Arm;
 use crate::doorbell;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError, close_reason};
 use crate::keepalive::Look;
+use crate::new_pair::LinkHost;
 use crate::peer::Peer;
 use crate::wait::polls_in_a_row;
 use crate::waiting::{Waiting, Waits};
@@ -84,22 +85,18 @@ pub struct Receiver {
     pub(super) seen: u64,
 }
 
-/// Parts of a receiver, which the set-up hands over.
-pub(crate) struct ReceiverParts {
-    pub(crate) waiting: Waiting,
-    pub(crate) shared: Option<RecvPoster<()>>,
-    pub(crate) share: u32,
-    pub(crate) max_peers: u32,
-    pub(crate) config: Config,
-    pub(crate) pd: ProtectionDomain,
-}
-
 /// Making, inspecting.
 impl Receiver {
     const POLL_BATCH: usize = 32;
 
-    pub(crate) fn new(parts: ReceiverParts) -> Receiver {
-        let ReceiverParts { waiting, shared, share, max_peers, config, pd } = parts;
+    pub(crate) fn new(
+        waiting: Waiting,
+        shared: Option<RecvPoster<()>>,
+        share: u32,
+        max_peers: u32,
+        config: Config,
+        pd: ProtectionDomain,
+    ) -> Receiver {
         let most = config.window as usize * max_peers as usize;
         Receiver {
             // Relaxed: a number, and nothing that it would publish.
@@ -125,23 +122,6 @@ impl Receiver {
         }
     }
 
-    /// Takes a link whose sender is ready.
-    pub(crate) fn add(&mut self, parts: LinkParts) -> Peer {
-        let peer = Peer(self.peers_so_far);
-        self.peers_so_far += 1;
-        self.links.push(Link::new(parts, peer));
-        peer
-    }
-
-    /// A link whose sender never got ready. Its queue pair may have taken buffers that the links
-    /// share: it goes as a link that has ended does.
-    pub(crate) fn forget(&mut self, parts: LinkParts) {
-        let mut link = Link::new(parts, Peer(u32::MAX));
-        link.fail(CloseReason::Closed);
-        link.reported = true;
-        self.links.push(link);
-    }
-
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
@@ -151,6 +131,26 @@ impl Receiver {
 
     fn link(&mut self, peer: Peer) -> Option<&mut Link> {
         self.links.iter_mut().find(|link| link.peer == peer)
+    }
+}
+
+impl LinkHost for Receiver {
+    type Link = Link;
+
+    fn add(&mut self, mut link: Link) -> Peer {
+        link.peer = Peer(self.peers_so_far);
+        self.peers_so_far += 1;
+        let peer = link.peer;
+        self.links.push(link);
+        peer
+    }
+
+    /// Its queue pair may have taken buffers that the links share: it goes as a link that has ended
+    /// does.
+    fn forget(&mut self, mut link: Link) {
+        link.fail(CloseReason::Closed);
+        link.reported = true;
+        self.links.push(link);
     }
 }
 

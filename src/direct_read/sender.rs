@@ -92,28 +92,12 @@ pub struct Sender<B: Offer = Buffer> {
     /// Buffers of the sender's own that are free, how many there are in all, and what they are
     /// registered in. They are made when messages are first copied.
     pub(super) pool: Vec<B>,
-    /// Requests are gathered until they are asked for
-    /// ([`SendHalf::batch`](crate::SendHalf::batch)).
-    pub(super) gathers: bool,
     /// The first message of the pool that the receiver has refused.
     pub(super) refused: Option<(u64, Refusal)>,
     pub(super) pooled: u32,
     pub(super) pd: ProtectionDomain,
     pub(super) message_limit: usize,
     stats: SenderStats,
-}
-
-/// Parts of a sender, which the set-up hands over.
-pub(crate) struct SenderParts {
-    pub(crate) half: Half,
-    pub(crate) notices: RecvQueue<()>,
-    pub(crate) offers: Offers,
-    pub(crate) memory: SharedRegion,
-    pub(crate) counts: Option<Place>,
-    pub(crate) config: Config,
-    pub(crate) app_limit: usize,
-    pub(crate) pd: ProtectionDomain,
-    pub(crate) message_limit: usize,
 }
 
 /// Offset of the first signal in a sender's memory, and the distance to the next one.
@@ -124,31 +108,38 @@ pub(crate) const SIGNAL_STRIDE: usize = 8;
 impl<B: Offer> Sender<B> {
     pub(super) const POLL_BATCH: usize = 32;
 
-    pub(crate) fn new(parts: SenderParts) -> Sender<B> {
+    pub(crate) fn new(
+        half: Half,
+        notices: RecvQueue<()>,
+        offers: Offers,
+        (memory, counts): (SharedRegion, Option<Place>),
+        (app_limit, message_limit): (usize, usize),
+        config: Config,
+        pd: ProtectionDomain,
+    ) -> Sender<B> {
         Sender {
-            half: parts.half,
-            notices: parts.notices,
+            half,
+            notices,
             batch: None,
-            offers: parts.offers,
+            offers,
             on_offer: VecDeque::new(),
             done: VecDeque::new(),
-            memory: parts.memory,
+            memory,
             seen: 0,
-            counts: parts.counts,
+            counts,
             pull: None,
             vain_pulls: 0,
             looks: 0,
             wakeup: false,
             wakeup_for: 0,
             vain_looks: 0,
-            config: parts.config,
-            app_limit: parts.app_limit,
+            config,
+            app_limit,
             pool: Vec::new(),
-            gathers: false,
             refused: None,
             pooled: 0,
-            pd: parts.pd,
-            message_limit: parts.message_limit,
+            pd,
+            message_limit,
             stats: SenderStats::default(),
         }
     }
@@ -361,7 +352,7 @@ impl<B: Offer> Sender<B> {
         let encoded = request.encode(slot).map_err(CloseReason::device);
         let len = encoded.map_err(|reason| self.half.posting.fail(reason))? as u32;
         self.stage(SendOp::Send { len }, WrClass::Data, false)?;
-        if self.gathers { Ok(()) } else { Ok(self.half.posting.post()?) }
+        if self.half.gathers { Ok(()) } else { Ok(self.half.posting.post()?) }
     }
 }
 

@@ -1,35 +1,31 @@
 //! Direct Read, as a [`Protocol`]: making the halves of a connection. In front of the application
 //! data of Hello and Accept there are the [`Terms`] of each direction.
 
-use std::marker::PhantomData;
-
 use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
     AckMode, Offers, Place, ReadSlot, Reads, ReadsConfig, SignalAt, TERMS_LEN, Terms,
 };
 use conn_core::handshake::{Endpoint, ProtocolId};
-use verbs_safe::{
-    Buffer, CompletionChannel, CompletionQueue, ProtectionDomain, QueuePairConfig, RecvSide,
-    RemoteAccess, SharedRegion,
-};
+use verbs_safe::{Buffer, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
 
-use super::link::LinkParts;
-use super::receiver::{Receiver, ReceiverParts};
-use super::sender::{SIGNAL_STRIDE, SIGNALS_AT, SenderParts};
+use super::link::Link;
+use super::receiver::Receiver;
+use super::sender::{SIGNAL_STRIDE, SIGNALS_AT};
 use super::{Config, Offer, Sender};
 use crate::device::Device;
 use crate::doorbell;
-use crate::error::{ConfigError, ConnectError};
-use crate::new_pair::NewPair;
-use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
-use crate::protocol::{NoPool, Protocol, Served};
+use crate::error::{ConnectError, chosen};
+use crate::new_pair::{HalfDraft, NewPair, WRITES, shape};
+use crate::posting::AtEnd;
+use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::ring::memory::{peer_memory, place};
 use crate::sending::Half;
-use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, unfit};
+use crate::setup::{FixedTerms, PeerHalf, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Port, Wire, completion_queue, entries, tracker};
+use crate::wire::{Port, Wire, entries, tracker};
 
+/// Access rights of a peer.
+const ACCESS: RemoteAccess = RemoteAccess { read: true, ..WRITES };
 /// Places for control, in either send queue, and for what comes besides messages: a wakeup,
 /// a goodbye.
 const CONTROL: u32 = 4;
@@ -38,6 +34,9 @@ const CONTROL: u32 = 4;
 #[derive(Debug)]
 pub enum DirectRead {}
 
+type NewSender<B = Buffer> = HalfDraft<Terms, Sender<B>>;
+type NewLink = HalfDraft<Terms, Link, Receiver>;
+
 impl Served for DirectRead {
     const ID: ProtocolId = ProtocolId::DIRECT_READ;
     const NAME: &'static str = "Direct Read";
@@ -45,16 +44,7 @@ impl Served for DirectRead {
 }
 
 impl Protocol for DirectRead {
-    type Config = Config;
-    type Pool = NoPool;
-    type Sender = Sender<Buffer>;
-    type Receiver = Receiver;
-    type NewSender = NewSender<Buffer>;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(NoPool);
 
     fn receiver(
         device: &Device,
@@ -65,8 +55,8 @@ impl Protocol for DirectRead {
         receiver(device, config, max_peers, None)
     }
 
-    fn new_sender(device: &Device, config: &Config) -> Result<NewSender<Buffer>, ConnectError> {
-        NewSender::create(device, config)
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        new_sender(device, config)
     }
 
     /// Each half has the READs that both devices permit.
@@ -85,21 +75,45 @@ impl Protocol for DirectRead {
         let (_, reads) = read_limits(device, config.reads)?;
         let depth = link_depth(&config) + CONTROL;
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: RemoteAccess { read: true, write: true, atomic: false },
             max_send_wr: depth,
             send_slots: depth,
             send_slot_bytes: CHECKED_BYTES as usize,
             max_inline: CHECKED_BYTES as u32,
             recv,
-            ..QueuePairConfig::new(&receiver.waiting.cq, &receiver.waiting.cq)
+            ..shape(&config.common, &receiver.waiting.cq, ACCESS)
         };
         let mut pair = NewPair::create(device, device.pd(), &shape, ())?;
         pair.post_receives(device, receiver.share)?;
         let read = RemoteAccess { read: true, ..RemoteAccess::NONE };
         let memory = peer_memory(device, device.pd(), CHECKED_BYTES, read)?;
-        Ok(NewLink { config, pair, memory, reads })
+        let counts = Some(count_in(&memory));
+        let terms = terms(&config, SignalAt::Separate, reads, counts);
+        let endpoint = pair.endpoint(config.window, config.request_bytes());
+        Ok(NewLink::new(endpoint, terms, move |peer, wire, _| {
+            let terms = &peer.terms;
+            if terms.ack == AckMode::Cumulative && terms.counts.is_none() {
+                return Err(unfit("the sender has no count to be written"));
+            }
+            let rd_atomic = reads.min(terms.reads);
+            let wire = Wire { rd_atomic, ..*wire };
+            let depth = link_depth(&config);
+            let reads = reads_config(peer, &config, wire.port, rd_atomic);
+            let slots = vec![ReadSlot::default(); reads.window as usize].into_boxed_slice();
+            let tracker = tracker(depth, CONTROL, (depth / 4).max(1));
+            // In ERR, so that its device lets go of the buffers that messages are read into.
+            let (posting, recv) = pair.connect(&peer.endpoint, &wire, tracker, AtEnd::Err)?;
+            let reads = Reads::new(reads, slots).map_err(unfit)?;
+            // The sender of the other modes looks at no count here.
+            let memory = (terms.ack == AckMode::Pull).then_some(memory);
+            Ok(Link::new(posting, recv, reads, memory, terms.counts, config.too_early))
+        }))
     }
+}
+
+/// Terms that either end has from its configuration, and those of its memory.
+fn terms(config: &Config, signal: SignalAt, reads: u8, counts: Option<Place>) -> Terms {
+    let Config { ack, message_bytes: max_message, .. } = *config;
+    Terms { ack, signal, reads, counts, max_message }
 }
 
 /// The place of the count at the front of a region, for the peer.
@@ -131,62 +145,33 @@ impl FixedTerms for Terms {
     }
 }
 
-/// A sender whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewSender<B> {
-    config: Config,
-    buffers: PhantomData<fn() -> B>,
-    pd: ProtectionDomain,
-    pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    memory: SharedRegion,
-    reads: u8,
-}
-
-impl<B: Offer> NewSender<B> {
-    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender<B>, ConnectError> {
-        let (reads, _) = read_limits(device, config.reads)?;
-        let (depth, notices) = (config.window + CONTROL, config.window + CONTROL);
-        let (cq, channel) = completion_queue(device, depth + notices, config.common.wait)?;
-        let bytes = SIGNALS_AT + config.window as usize * SIGNAL_STRIDE;
-        let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
-        let memory = peer_memory(device, device.pd(), bytes as u64, write)?;
-        let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: RemoteAccess { read: true, write: true, atomic: false },
-            max_send_wr: depth,
-            send_slots: depth,
-            send_slot_bytes: config.request_bytes() as usize,
-            max_inline: config.request_bytes(),
-            recv: RecvSide::Own { slots: notices, slot_bytes: 0 },
-            ..QueuePairConfig::new(&cq, &cq)
-        };
-        let mut pair = NewPair::create(device, device.pd(), &shape, ())?;
-        pair.post_receives(device, notices)?;
-        let (config, pd) = (*config, device.pd().clone());
-        Ok(NewSender { config, buffers: PhantomData, pd, pair, cq, channel, memory, reads })
-    }
-}
-
-impl<B: Offer> NewHalf for NewSender<B> {
-    type Terms = Terms;
-    type Done = Sender<B>;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(self.config.window, self.config.request_bytes())
-    }
-
-    fn terms(&self) -> Terms {
-        let Config { ack, signal_at: signal, message_bytes: max_message, .. } = self.config;
-        let counts = (ack == AckMode::Cumulative).then(|| count_in(&self.memory));
-        Terms { ack, signal, reads: self.reads, counts, max_message }
-    }
-}
-
-impl<B: Offer> setup::NewSender for NewSender<B> {
-    fn connect(self, peer: &PeerHalf<Terms>, wire: &Wire<'_>) -> Result<Sender<B>, ConnectError> {
-        let (config, end, terms) = (&self.config, &peer.endpoint, &peer.terms);
+/// Makes a sender, to be connected.
+pub(super) fn new_sender<B: Offer>(
+    device: &Device,
+    config: &Config,
+) -> Result<NewSender<B>, ConnectError> {
+    let (config, pd) = (*config, device.pd().clone());
+    let (reads, _) = read_limits(device, config.reads)?;
+    let (depth, notices) = (config.window + CONTROL, config.window + CONTROL);
+    let waiting = Waiting::create(device, depth + notices, config.common)?;
+    let bytes = SIGNALS_AT + config.window as usize * SIGNAL_STRIDE;
+    let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
+    let memory = peer_memory(device, &pd, bytes as u64, write)?;
+    let shape = QueuePairConfig {
+        max_send_wr: depth,
+        send_slots: depth,
+        send_slot_bytes: config.request_bytes() as usize,
+        max_inline: config.request_bytes(),
+        recv: RecvSide::Own { slots: notices, slot_bytes: 0 },
+        ..shape(&config.common, &waiting.cq, ACCESS)
+    };
+    let mut pair = NewPair::create(device, &pd, &shape, ())?;
+    pair.post_receives(device, notices)?;
+    let counts = (config.ack == AckMode::Cumulative).then(|| count_in(&memory));
+    let terms = terms(&config, config.signal_at, reads, counts);
+    let endpoint = pair.endpoint(config.window, config.request_bytes());
+    Ok(NewSender::<B>::new(endpoint, terms, move |peer, wire, _| {
+        let (end, terms) = (&peer.endpoint, &peer.terms);
         if config.ack == AckMode::Pull && terms.counts.is_none() {
             return Err(unfit("the receiver has no count to be read"));
         }
@@ -194,30 +179,18 @@ impl<B: Offer> setup::NewSender for NewSender<B> {
         let app_limit = request_bytes
             .checked_sub(conn_core::direct_read::HEADER_LEN)
             .ok_or_else(|| unfit("the receiver's buffers hold no request"))?;
-        let wire = Wire { rd_atomic: self.reads.min(terms.reads), ..*wire };
-        let (control, queue, recv) = self.pair.connect(end, &wire)?;
+        let wire = Wire { rd_atomic: reads.min(terms.reads), ..*wire };
+        let tracker = tracker(config.window, CONTROL, (config.window / 4).max(1));
+        // In ERR, so that the peer's device cannot read the buffers that are given back.
+        let (posting, recv) = pair.connect(end, &wire, tracker, AtEnd::Err)?;
         let notices =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
         let window = config.window.min(end.recv_depth);
-        let tracker = tracker(config.window, CONTROL, (config.window / 4).max(1));
-        // In ERR, so that the peer's device cannot read the buffers that are given back.
-        let posting = Posting::new(control, queue, tracker, AtEnd::Err);
-        Ok(Sender::new(SenderParts {
-            half: Half::new(posting, Waiting::new(self.cq, self.channel, config.common)),
-            notices,
-            offers: Offers::new(window).map_err(unfit)?,
-            memory: self.memory,
-            counts: terms.counts,
-            config: self.config,
-            app_limit,
-            pd: self.pd,
-            message_limit: terms.max_message.min(config.message_bytes) as usize,
-        }))
-    }
-
-    fn abandon(mut sender: Sender<B>) {
-        sender.half.posting.close();
-    }
+        let (half, memory) = (Half::new(posting, waiting), (memory, terms.counts));
+        let offers = Offers::new(window).map_err(unfit)?;
+        let limits = (app_limit, terms.max_message.min(config.message_bytes) as usize);
+        Ok(Sender::new(half, notices, offers, memory, limits, config, pd))
+    }))
 }
 
 /// READs and acknowledgements of one link.
@@ -238,7 +211,7 @@ pub(super) fn receiver(
     let each = link_depth(config) + CONTROL + if request_buffers.is_none() { share } else { 0 };
     let buffers = request_buffers.unwrap_or(0);
     let total = each.checked_mul(max_peers).and_then(|own| own.checked_add(buffers));
-    let (cq, channel) = completion_queue(device, entries(total, max_peers)?, config.common.wait)?;
+    let waiting = Waiting::create(device, entries(total, max_peers)?, config.common)?;
     let shared = request_buffers.map(|buffers| {
         let made = device.pd().create_shared_pool(buffers, config.request_bytes() as usize, ());
         let (mut poster, _) =
@@ -249,75 +222,7 @@ pub(super) fn receiver(
         Ok::<_, ConnectError>(poster)
     });
     let shared = shared.transpose()?;
-    let (config, pd) = (*config, device.pd().clone());
-    let waiting = Waiting::new(cq, channel, config.common);
-    Ok(Receiver::new(ReceiverParts { waiting, shared, share, max_peers, config, pd }))
-}
-
-/// A link whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewLink {
-    config: Config,
-    pair: NewPair,
-    /// The count that a sender may read, if it pulls.
-    memory: SharedRegion,
-    reads: u8,
-}
-
-impl NewHalf for NewLink {
-    type Terms = Terms;
-    type Done = LinkParts;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(self.config.window, self.config.request_bytes())
-    }
-
-    fn terms(&self) -> Terms {
-        let Config { ack, message_bytes: max_message, .. } = self.config;
-        let (signal, counts) = (SignalAt::Separate, Some(count_in(&self.memory)));
-        Terms { ack, signal, reads: self.reads, counts, max_message }
-    }
-}
-
-impl setup::NewLink for NewLink {
-    type Receiver = Receiver;
-
-    fn connect(
-        self,
-        peer: &PeerHalf<Terms>,
-        wire: &Wire<'_>,
-        _receiver: &mut Receiver,
-    ) -> Result<LinkParts, ConnectError> {
-        let (config, terms) = (&self.config, &peer.terms);
-        if terms.ack == AckMode::Cumulative && terms.counts.is_none() {
-            return Err(unfit("the sender has no count to be written"));
-        }
-        let rd_atomic = self.reads.min(terms.reads);
-        let wire = Wire { rd_atomic, ..*wire };
-        let (control, queue, recv) = self.pair.connect(&peer.endpoint, &wire)?;
-        let depth = link_depth(config);
-        let reads = reads_config(peer, config, wire.port, rd_atomic);
-        let slots = vec![ReadSlot::default(); reads.window as usize].into_boxed_slice();
-        let tracker = tracker(depth, CONTROL, (depth / 4).max(1));
-        Ok(LinkParts {
-            // In ERR, so that its device lets go of the buffers that messages are read into.
-            posting: Posting::new(control, queue, tracker, AtEnd::Err),
-            recv,
-            reads: Reads::new(reads, slots).map_err(unfit)?,
-            // The sender of the other modes looks at no count here.
-            memory: (terms.ack == AckMode::Pull).then_some(self.memory),
-            counts: terms.counts,
-            too_early: config.too_early,
-        })
-    }
-
-    fn join(link: LinkParts, receiver: &mut Receiver) -> Peer {
-        receiver.add(link)
-    }
-
-    fn abandon(link: LinkParts, receiver: &mut Receiver) {
-        receiver.forget(link);
-    }
+    Ok(Receiver::new(waiting, shared, share, max_peers, *config, device.pd().clone()))
 }
 
 fn reads_config(
@@ -328,10 +233,7 @@ fn reads_config(
 ) -> ReadsConfig {
     let window = config.window.min(peer.endpoint.recv_depth);
     let limit = port.attr.max_msg_bytes.max(1);
-    let max_read = match config.max_read_bytes {
-        0 => limit,
-        chosen => chosen.min(limit),
-    };
+    let max_read = chosen(config.max_read_bytes, limit).min(limit);
     let ack = peer.terms.ack;
     ReadsConfig { window, ack, reads: rd_atomic.into(), max_read, gather: config.gather_of(window) }
 }

@@ -3,7 +3,7 @@
 use conn_core::direct_write::{Layout, MAX_BUFFERS, MAX_MESSAGE};
 
 use crate::common::{Common, has_common};
-use crate::error::{ConfigError, check};
+use crate::error::{ConfigError, check, check_in, chosen};
 use crate::qp::Inline;
 use crate::wait::WaitStrategy;
 
@@ -95,23 +95,15 @@ impl Config {
     /// # Errors
     /// The first field that is out of its range, with the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let most = MAX_BUFFERS;
-        for (field, n) in [("buffers", self.buffers), ("max_peer_buffers", self.max_peer_buffers)] {
-            check(field, n, (1..=most).contains(&n), "1 to 65536")?;
-        }
-        let bytes = self.message_bytes;
-        check("message_bytes", bytes, bytes <= MAX_MESSAGE, "at most 1073741824")?;
-        let queue = (Self::MIN_SEND_QUEUE..=Self::MAX_SEND_QUEUE).contains(&self.send_queue);
-        check("send_queue", self.send_queue, queue, "2 to 16384")?;
-        let batch = (1..=self.send_queue / 2).contains(&self.batch);
-        check("batch", self.batch, batch, "1 to half of the send queue")?;
-        let signal = self.signal_every <= self.send_queue;
-        check(
-            "signal_every",
-            self.signal_every,
-            signal,
-            "0 (choose) to the length of the send queue",
-        )?;
+        let (peer_buffers, queue) = (self.max_peer_buffers, self.send_queue);
+        check_in("buffers", self.buffers, 1..=MAX_BUFFERS, "1 to 65536")?;
+        check_in("max_peer_buffers", peer_buffers, 1..=MAX_BUFFERS, "1 to 65536")?;
+        check_in("message_bytes", self.message_bytes, ..=MAX_MESSAGE, "at most 1073741824")?;
+        let range = Self::MIN_SEND_QUEUE..=Self::MAX_SEND_QUEUE;
+        check_in("send_queue", queue, range, "2 to 16384")?;
+        check_in("batch", self.batch, 1..=queue / 2, "1 to half of the send queue")?;
+        let rule = "0 (choose) to the length of the send queue";
+        check_in("signal_every", self.signal_every, ..=queue, rule)?;
         let window = self.detection == Detection::Polled || self.buffers < Self::MAX_SEND_QUEUE;
         check("buffers", self.buffers, window, "less than 16384 with immediates")?;
         self.common.validate()
@@ -119,10 +111,7 @@ impl Config {
 
     /// `signal_every`, chosen where it was left open.
     pub(super) fn signal_interval(&self) -> u32 {
-        match self.signal_every {
-            0 => (self.send_queue / 4).max(1),
-            chosen => chosen,
-        }
+        chosen(self.signal_every, (self.send_queue / 4).max(1))
     }
 
     pub(super) fn layout(&self) -> Result<Layout, ConfigError> {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use conn_core::repost::{RepostQueue, RepostWord, words_for};
+use conn_core::repost::{RepostQueue, RepostWord};
 use verbs_safe::{RegionError, SharedRegion};
 
+use crate::allocate::repost_queue;
 use crate::copies::{Message, Received};
 use crate::half::FromPeer;
 use crate::peer::Peer;
@@ -59,8 +60,7 @@ impl std::fmt::Debug for Buffers {
 impl Buffers {
     /// `None` if there are none.
     pub(super) fn new(region: SharedRegion, count: u32) -> Option<Arc<Buffers>> {
-        let words = (0..words_for(count)).map(|_| RepostWord::new());
-        let given_back = RepostQueue::new(words.collect(), count).ok()?;
+        let given_back = repost_queue(count).ok()?;
         Some(Arc::new(Buffers { region, given_back }))
     }
 

@@ -18,7 +18,7 @@ use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, close_reason};
 use crate::peer::Peer;
 use crate::places::Peered;
-use crate::posting::Posting;
+use crate::posting::{Posting, field};
 use crate::receiving;
 use crate::ring::memory::remote;
 
@@ -168,13 +168,7 @@ impl Link {
 }
 
 impl Peered for Link {
-    fn posting(&self) -> &Posting {
-        &self.posting
-    }
-
-    fn posting_mut(&mut self) -> &mut Posting {
-        &mut self.posting
-    }
+    field!(posting, posting_mut: Posting);
 }
 
 impl receiving::Link for Link {
@@ -243,15 +237,8 @@ impl receiving::Link for Link {
     }
 
     fn stop(&mut self, taken: u64) {
-        let words = [taken, STOPPED];
-        let written = self.posting.slot().and_then(|slot| checked::put(&words, slot));
         let remote = remote(self.peer_slots, stop_at(self.peer_slot_count), SLOT_BYTES);
-        let op = SendOp::Write { len: SLOT_BYTES as u32, remote };
-        let staged = written.map(|()| self.posting.stage(op, WrClass::Control, true));
-        if !matches!(staged, Some(Ok(Some(_)))) || self.posting.post().is_err() {
-            let qp = self.posting.qp_num();
-            tracing::debug!(qp, "no room to say that nothing more is taken");
-        }
+        self.write_stop([taken, STOPPED], remote);
     }
 
     fn lends(&self) -> bool {

@@ -4,14 +4,10 @@ use std::time::Duration;
 
 use super::in_place::InPlace;
 use super::link::Link;
-use crate::arm::Arm;
-use crate::copies::{Message, Received};
 use crate::error::RecvError;
-use crate::half::{RecvHalf, driven};
-use crate::peer::Peer;
-use crate::receiving::Receiving;
+use crate::posting::field;
+use crate::receiving::{Receives, Receiving};
 use crate::wait::Deadline;
-use crate::wire::ConnectedQp;
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,77 +72,43 @@ impl Receiver {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`RecvHalf::recv`].
+    /// The errors of [`RecvHalf::recv`](crate::RecvHalf::recv).
     pub fn recv_in_place(&mut self) -> Result<InPlace, RecvError> {
-        self.in_place_until(Deadline::NEVER)
+        self.in_place(|receiving| receiving.recv_until(Deadline::NEVER))
     }
 
     /// [`recv_in_place`](Self::recv_in_place), for at most `timeout`.
     ///
     /// # Errors
-    /// The errors of [`RecvHalf::recv_timeout`].
+    /// The errors of [`RecvHalf::recv_timeout`](crate::RecvHalf::recv_timeout).
     pub fn recv_in_place_timeout(&mut self, timeout: Duration) -> Result<InPlace, RecvError> {
-        self.in_place_until(Deadline::after(timeout))
+        self.in_place(|receiving| receiving.recv_until(Deadline::after(timeout)))
     }
 
     /// [`recv_in_place`](Self::recv_in_place), if a message is there.
     ///
     /// # Errors
-    /// The errors of [`RecvHalf::try_recv`].
+    /// The errors of [`RecvHalf::try_recv`](crate::RecvHalf::try_recv).
     pub fn try_recv_in_place(&mut self) -> Result<InPlace, RecvError> {
-        self.receiving.shared.in_place = true;
-        self.receiving.try_recv()
+        self.in_place(Receiving::try_recv)
     }
 
-    fn in_place_until(&mut self, deadline: Deadline) -> Result<InPlace, RecvError> {
+    /// Receives by a call that lends what it takes, and does not copy it.
+    fn in_place(
+        &mut self,
+        recv: impl FnOnce(&mut Receiving<Link>) -> Result<InPlace, RecvError>,
+    ) -> Result<InPlace, RecvError> {
         self.receiving.shared.in_place = true;
-        self.receiving.recv_until(deadline)
+        let received = recv(&mut self.receiving);
+        self.receiving.shared.in_place = false;
+        received
     }
 }
 
-impl RecvHalf for Receiver {
-    type Message = Message;
+impl Receives for Receiver {
+    type Link = Link;
 
-    fn peers(&self) -> usize {
-        self.receiving.peers()
-    }
-
-    fn registered_bytes(&self) -> u64 {
-        self.receiving.registered_bytes()
-    }
-
-    #[inline]
-    fn try_recv(&mut self) -> Result<Message, RecvError> {
-        self.receiving.shared.in_place = false;
-        self.receiving.try_recv().map(Received::into_message)
-    }
-
-    #[inline]
-    fn try_recv_each(&mut self, each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
-        self.receiving.shared.in_place = false;
-        self.receiving.try_recv_each(each)
-    }
-
-    fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        self.receiving.arm()
-    }
-}
-
-impl driven::Receiver for Receiver {
-    type Taken = Message;
-
-    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        self.receiving.shared.in_place = false;
-        self.receiving.recv_until(deadline).map(Received::into_message)
-    }
-
-    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.receiving.qp_of(peer)
-    }
-
-    fn abandon(&mut self) {
-        self.receiving.abandon();
-    }
+    field!(receiving, receiving_mut: Receiving<Link>);
 }
 
 impl Drop for Receiver {

@@ -11,9 +11,11 @@ use crate::arm::Arm;
 use crate::checked;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within};
+use crate::posting::field;
 use crate::ring::memory::remote;
 use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
+use crate::waiting::Waits;
 use crate::writing::{Writes, Writing};
 
 /// Counters of what a sender has done so far.
@@ -40,48 +42,20 @@ pub struct SenderStats {
 /// went. A sender that has ended with an error says no goodbye.
 #[derive(Debug)]
 pub struct Sender {
-    writing: Writing,
-    core: BufferSender,
-    detection: Detection,
-    /// Memory to which the receiver writes which buffers are free.
-    slots: SharedRegion,
-    slot_count: u32,
-    peer_buffers: Place,
-    limit: u32,
-    /// The message that found no credit last.
-    stalled_at: Option<u64>,
-    stats: SenderStats,
-}
-
-/// Parts of a sender, which the set-up hands over.
-pub(super) struct SenderParts {
     pub(super) writing: Writing,
     pub(super) core: BufferSender,
     pub(super) detection: Detection,
+    /// Memory to which the receiver writes which buffers are free.
     pub(super) slots: SharedRegion,
     pub(super) slot_count: u32,
     pub(super) peer_buffers: Place,
     pub(super) limit: u32,
+    /// The message that found no credit last.
+    pub(super) stalled_at: Option<u64>,
+    pub(super) stats: SenderStats,
 }
 
 impl Sender {
-    pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { writing, core, detection, slots, slot_count, peer_buffers, limit } =
-            parts;
-        let stats = SenderStats::default();
-        Sender {
-            writing,
-            core,
-            detection,
-            slots,
-            slot_count,
-            peer_buffers,
-            limit,
-            stalled_at: None,
-            stats,
-        }
-    }
-
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
@@ -189,10 +163,7 @@ impl Sender {
                 self.stalled_at = Some(self.core.sent());
                 Err(SendError::Full(Full::Credits))
             }
-            Err(e) => {
-                let reason = CloseReason::Protocol(ProtocolError::Slot(e));
-                Err(self.writing.half.posting.fail(reason).into())
-            }
+            Err(e) => Err(self.fail(CloseReason::Protocol(ProtocolError::Slot(e)))),
         }
     }
 
@@ -243,13 +214,7 @@ impl Sender {
 }
 
 impl Writes for Sender {
-    fn writing(&self) -> &Writing {
-        &self.writing
-    }
-
-    fn writing_mut(&mut self) -> &mut Writing {
-        &mut self.writing
-    }
+    field!(writing, writing_mut: Writing);
 
     fn listen(&mut self, is_last: bool) -> Result<bool, SendError> {
         let at = stop_at(self.slot_count) as usize;
@@ -259,10 +224,7 @@ impl Writes for Sender {
             Ok(None) => Ok(false),
             Ok(Some(_)) if self.writing.half.posting.ended().is_some() => Ok(false),
             Ok(Some(taken)) => Err(self.peer_stopped(taken)),
-            Err(e) => {
-                let reason = CloseReason::Protocol(ProtocolError::Slot(e));
-                Err(self.writing.half.posting.fail(reason).into())
-            }
+            Err(e) => Err(self.fail(CloseReason::Protocol(ProtocolError::Slot(e)))),
         }
     }
 
@@ -278,10 +240,6 @@ impl Writes for Sender {
 impl Driving for Sender {
     fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
         self.claim(bytes).map(drop)
-    }
-
-    fn set_gathers(&mut self, on: bool) -> bool {
-        std::mem::replace(&mut self.writing.gathers, on)
     }
 }
 

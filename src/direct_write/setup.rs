@@ -7,34 +7,32 @@ use conn_core::direct_write::{
     slots_bytes,
 };
 use conn_core::handshake::{Endpoint, ProtocolId};
-use verbs_safe::{
-    CompletionChannel, CompletionQueue, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion,
-};
+use verbs_safe::{QueuePairConfig, RecvSide};
 
 use super::in_place::Buffers;
 use super::link::{Lending, Link, SLOTS_PER_WRITE};
-use super::sender::{Sender, SenderParts};
+use super::sender::{Sender, SenderStats};
 use super::{Config, Detection, DirectWrite, Receiver};
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError, check};
-use crate::half::driven::Sender as _;
-use crate::new_pair::NewPair;
+use crate::error::{ConnectError, check};
+use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
-use crate::protocol::{NoPool, Protocol, Served};
+use crate::posting::AtEnd;
+use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
-use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
+use crate::setup::{FixedTerms, check_direction, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Wire, completion_queue, entries_for, tracker};
+use crate::wire::{entries_for, tracker};
 use crate::writing::Writing;
 
 /// Send-queue slots that data cannot take: probes, and the goodbye or the stop.
 const CONTROL: u32 = 2;
 /// Send-queue slots of a receiver: slots on their way, and control.
 const LINK_QUEUE: u32 = 16;
-/// Access rights of a peer: both the buffers and the slots are written to.
-const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+type NewSender = HalfDraft<Terms, Sender>;
+type NewLink = HalfDraft<Terms, Link, Receiver>;
 
 impl Served for DirectWrite {
     const ID: ProtocolId = ProtocolId::DIRECT_WRITE;
@@ -43,16 +41,7 @@ impl Served for DirectWrite {
 }
 
 impl Protocol for DirectWrite {
-    type Config = Config;
-    type Pool = NoPool;
-    type Sender = Sender;
-    type Receiver = Receiver;
-    type NewSender = NewSender;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(NoPool);
 
     fn receiver(
         device: &Device,
@@ -61,27 +50,49 @@ impl Protocol for DirectWrite {
         _: Option<&NoPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries_for(LINK_QUEUE + config.receives(), max_peers)?;
-        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-        let receiving = Receiving::new(Lending::default(), cq, channel, max_peers, config.common);
+        let waiting = Waiting::create(device, entries, config.common)?;
+        let receiving = Receiving::new(Lending::default(), waiting, max_peers);
         Ok(Receiver { receiving, receives: config.receives() })
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let pd = device.new_domain()?;
+        let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + CONTROL;
-        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
+        let waiting = Waiting::create(device, depth, config.common)?;
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: WRITES,
             max_send_wr: depth,
             send_slots: depth,
             send_slot_bytes: (padded(config.message_bytes) + TRAILER_BYTES) as usize,
             max_inline: config.inline.asked_bytes(),
-            ..QueuePairConfig::new(&cq, &cq)
+            ..shape(&config.common, &waiting.cq, WRITES)
         };
         let pair = NewPair::create(device, &pd, &shape, ())?;
-        let slots = peer_memory(device, &pd, slots_bytes(config.max_peer_buffers), WRITES)?;
-        Ok(NewSender { pair, cq, channel, slots, config: *config })
+        let slot_count = config.max_peer_buffers;
+        let slots = peer_memory(device, &pd, slots_bytes(slot_count), WRITES)?;
+        let terms = Terms::Sender { place: place(&slots), slots: slot_count };
+        Ok(NewSender::new(pair.endpoint(0, 0), terms, move |peer, wire, _| {
+            let Terms::Receiver { place, layout, detection } = peer.terms else {
+                return Err(unfit("it has no buffers to write to"));
+            };
+            let buffers = layout.buffers();
+            let too_many =
+                || unfit(format!("it has {buffers} buffers, here are {slot_count} allowed"));
+            let core = BufferSender::new(layout, slot_count).ok_or_else(too_many)?;
+            let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
+            let at_end = AtEnd::ErrUnlessClosed;
+            let (posting, _) = pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+            Ok(Sender {
+                writing: Writing::new(posting, waiting, config.batch),
+                core,
+                detection,
+                slots,
+                slot_count,
+                peer_buffers: place,
+                limit: layout.max_message().min(config.message_bytes),
+                stalled_at: None,
+                stats: SenderStats::default(),
+            })
+        }))
     }
 
     fn new_link(
@@ -100,19 +111,57 @@ impl Protocol for DirectWrite {
             slots => RecvSide::Own { slots, slot_bytes: 0 },
         };
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: WRITES,
             max_send_wr: LINK_QUEUE,
             send_slots: LINK_QUEUE,
             send_slot_bytes: (u64::from(SLOTS_PER_WRITE) * SLOT_BYTES) as usize,
             max_inline: config.inline.asked_bytes(),
             recv,
-            ..QueuePairConfig::new(receiver.receiving.cq(), receiver.receiving.cq())
+            ..shape(&config.common, receiver.receiving.cq(), WRITES)
         };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         pair.post_receives(device, receives)?;
         let buffers = peer_memory(device, &pd, layout.bytes(), WRITES)?;
-        Ok(NewLink { pair, buffers, config: *config })
+        let found = match config.detection {
+            Detection::Immediate => Found::Immediate,
+            Detection::Polled if pair.queues.control.data_in_order() => Found::Trailer,
+            Detection::Polled => Found::ApartTrailer,
+        };
+        let terms = Terms::Receiver { place: place(&buffers), layout, detection: found };
+        let endpoint = pair.endpoint(receives, config.message_bytes);
+        Ok(NewLink::new(endpoint, terms, move |peer, wire, _| {
+            let Terms::Sender { place, slots } = peer.terms else {
+                return Err(unfit("it has no slots for our buffers"));
+            };
+            let count = layout.buffers();
+            let storage = vec![0; count as usize].into_boxed_slice();
+            let too_few = || unfit(format!("it has {slots} slots for {count} buffers"));
+            let core = BufferReceiver::new(layout, slots, found, storage).ok_or_else(too_few)?;
+            let tracker = tracker(LINK_QUEUE - CONTROL, CONTROL, LINK_QUEUE / 4);
+            let at_end = AtEnd::ErrUnlessClosed;
+            let (posting, recv) = pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+            Ok(Link {
+                posting,
+                recv: recv.filter(|_| found == Found::Immediate),
+                core,
+                buffers: Buffers::new(buffers, count).ok_or_else(|| unfit("it has no buffers"))?,
+                lent: 0,
+                peer_slots: place,
+                peer_slot_count: slots,
+                threshold: (count / 4).max(1),
+                is_broken: false,
+                copied: Vec::new(),
+                slots_told: 0,
+            })
+        }))
+    }
+}
+
+impl LinkHost for Receiver {
+    type Link = Link;
+
+    fn add(&mut self, link: Link) -> Peer {
+        let longest = link.core.layout().max_message();
+        self.receiving.add(link, longest)
     }
 }
 
@@ -127,135 +176,5 @@ impl FixedTerms for Terms {
         let (terms, _) = Terms::decode(said).map_err(unfit)?;
         check_direction(matches!(terms, Terms::Sender { .. }), sends)?;
         Ok(terms)
-    }
-}
-
-/// A sending half: its queue pair waits for the peer's.
-#[derive(Debug)]
-pub struct NewSender {
-    pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    slots: SharedRegion,
-    config: Config,
-}
-
-impl NewHalf for NewSender {
-    type Terms = Terms;
-    type Done = Sender;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(0, 0)
-    }
-
-    fn terms(&self) -> Terms {
-        Terms::Sender { place: place(&self.slots), slots: self.config.max_peer_buffers }
-    }
-}
-
-impl setup::NewSender for NewSender {
-    fn connect(self, peer: &PeerHalf<Terms>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        let Terms::Receiver { place, layout, detection } = peer.terms else {
-            return Err(unfit("it has no buffers to write to"));
-        };
-        let slot_count = self.config.max_peer_buffers;
-        let too_many =
-            || unfit(format!("it has {} buffers, here are {slot_count} allowed", layout.buffers()));
-        let core = BufferSender::new(layout, slot_count).ok_or_else(too_many)?;
-        let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
-        let config = self.config;
-        let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
-        let posting = Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed);
-        let waiting = Waiting::new(self.cq, self.channel, config.common);
-        Ok(Sender::new(SenderParts {
-            writing: Writing::new(posting, waiting, config.batch),
-            core,
-            detection,
-            slots: self.slots,
-            slot_count,
-            peer_buffers: place,
-            limit: layout.max_message().min(config.message_bytes),
-        }))
-    }
-
-    fn abandon(mut sender: Sender) {
-        sender.abandon();
-    }
-}
-
-/// A receiver's side of a queue pair that waits for its peer.
-#[derive(Debug)]
-pub struct NewLink {
-    pair: NewPair,
-    buffers: SharedRegion,
-    config: Config,
-}
-
-impl NewLink {
-    fn found(&self) -> Found {
-        match self.config.detection {
-            Detection::Immediate => Found::Immediate,
-            Detection::Polled if self.pair.queues.control.data_in_order() => Found::Trailer,
-            Detection::Polled => Found::ApartTrailer,
-        }
-    }
-}
-
-impl NewHalf for NewLink {
-    type Terms = Terms;
-    type Done = Link;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(self.config.receives(), self.config.message_bytes)
-    }
-
-    fn terms(&self) -> Terms {
-        let layout = self.config.layout().expect("it was checked");
-        Terms::Receiver { place: place(&self.buffers), layout, detection: self.found() }
-    }
-}
-
-impl setup::NewLink for NewLink {
-    type Receiver = Receiver;
-
-    fn connect(
-        self,
-        peer: &PeerHalf<Terms>,
-        wire: &Wire<'_>,
-        _receiver: &mut Receiver,
-    ) -> Result<Link, ConnectError> {
-        let Terms::Sender { place, slots } = peer.terms else {
-            return Err(unfit("it has no slots for our buffers"));
-        };
-        let (layout, found) = (self.config.layout()?, self.found());
-        let storage = vec![0; layout.buffers() as usize].into_boxed_slice();
-        let too_few = || unfit(format!("it has {slots} slots for {} buffers", layout.buffers()));
-        let core = BufferReceiver::new(layout, slots, found, storage).ok_or_else(too_few)?;
-        let (control, send, recv) = self.pair.connect(&peer.endpoint, wire)?;
-        let tracker = tracker(LINK_QUEUE - CONTROL, CONTROL, LINK_QUEUE / 4);
-        Ok(Link {
-            posting: Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed),
-            recv: recv.filter(|_| found == Found::Immediate),
-            core,
-            buffers: Buffers::new(self.buffers, layout.buffers())
-                .ok_or_else(|| unfit("it has no buffers"))?,
-            lent: 0,
-            peer_slots: place,
-            peer_slot_count: slots,
-            threshold: (layout.buffers() / 4).max(1),
-            is_broken: false,
-            copied: Vec::new(),
-            slots_told: 0,
-        })
-    }
-
-    fn join(link: Link, receiver: &mut Receiver) -> Peer {
-        let longest = link.core.layout().max_message();
-        receiver.receiving.add(link, longest)
-    }
-
-    /// All that the peer can have used is the link's own.
-    fn abandon(link: Link, _receiver: &mut Receiver) {
-        drop(link);
     }
 }

@@ -141,6 +141,45 @@ pub trait RecvHalf:
     }
 }
 
+/// Makes a type with a field `peer` a message, which derefs to its bytes.
+macro_rules! received_message {
+    ($message:ty, |$this:ident| $bytes:expr) => {
+        impl $message {
+            /// The peer that sent it.
+            #[inline]
+            #[must_use]
+            pub fn peer(&self) -> $crate::peer::Peer {
+                self.peer
+            }
+        }
+
+        impl std::ops::Deref for $message {
+            type Target = [u8];
+
+            #[inline]
+            fn deref(&self) -> &[u8] {
+                let $this = self;
+                $bytes
+            }
+        }
+
+        impl AsRef<[u8]> for $message {
+            #[inline]
+            fn as_ref(&self) -> &[u8] {
+                self
+            }
+        }
+
+        impl $crate::half::FromPeer for $message {
+            fn peer(&self) -> $crate::peer::Peer {
+                self.peer
+            }
+        }
+    };
+}
+
+pub(crate) use received_message;
+
 /// Message that tells which peer it came from.
 pub trait FromPeer {
     /// The number of its sender.

@@ -14,12 +14,13 @@ use verbs_safe::{CompletionBatch, CompletionQueue, CqConfig, RemoteAccess, Share
 
 use super::backoff::Backoff;
 use super::error::GroupError;
-use super::memory::{Private, region, repair_area, ring};
+use super::memory::{Private, repair_area, ring};
 use super::peer::{DEPTH, Peer};
 use super::sender::{Sender, Slots};
 use crate::device::Device;
 use crate::error::ConnectError;
 use crate::raw::Link;
+use crate::ring::memory::peer_memory;
 use crate::wait::Deadline;
 
 /// A message, lent until the group is asked for the next.
@@ -67,7 +68,7 @@ impl Group {
         let machine = Member::new(core, 0).expect("a validated configuration");
         let own = ring(device, &core, RemoteAccess::NONE)?;
         let areas = repair_area(&core) * usize::from(core.members - 1);
-        let repair = region(device, areas, RemoteAccess::NONE)?;
+        let repair = peer_memory(device, device.pd(), areas as u64, RemoteAccess::NONE)?;
         let entries = DEPTH * u32::from(core.members - 1);
         let cq = device.context().create_cq(CqConfig::new(entries));
         let cq = cq.map_err(|e| device.error("create a completion queue", &e))?;

@@ -5,24 +5,25 @@
 //! And private memory for each sender, where the arrived copies are checked.
 
 use conn_core::multicast::{Config, CopyIn, ROW_WORDS, RepairCopy, RepairHeader, Span};
-use verbs_safe::{Backing, Mapping, Mirrored, RemoteAccess, SharedRegion, SharedRegionConfig};
+use verbs_safe::{Mirrored, RemoteAccess, SharedRegion};
 
 use crate::allocate::zeroed;
-use crate::device::Device;
+use crate::device::{Device, DeviceError};
 use crate::error::ConnectError;
+use crate::ring::memory::{peer_memory, register};
 
 /// Offsets in the region that a peer writes besides the ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     /// The repair area; the row is at 0.
     pub(super) repair: usize,
-    pub(super) bytes: usize,
+    pub(super) bytes: u64,
 }
 
 impl Layout {
     pub(super) fn of(config: &Config) -> Layout {
         let repair = (ROW_WORDS * 8).next_multiple_of(64);
-        Layout { repair, bytes: repair + repair_area(config) }
+        Layout { repair, bytes: (repair + repair_area(config)) as u64 }
     }
 }
 
@@ -31,38 +32,18 @@ pub(super) fn repair_area(config: &Config) -> usize {
     RepairHeader::BYTES + config.repair_bytes() as usize
 }
 
-/// Registers `bytes` zeroed bytes.
-pub(super) fn region(
-    device: &Device,
-    bytes: usize,
-    access: RemoteAccess,
-) -> Result<SharedRegion, ConnectError> {
-    let mapping = Mapping::new(bytes).map_err(|e| device.error("map memory", &e))?;
-    register(device, mapping, access)
-}
-
 /// Registers a slot ring.
 pub(super) fn ring(
     device: &Device,
     config: &Config,
     access: RemoteAccess,
-) -> Result<SharedRegion, ConnectError> {
-    let bytes = config.capacity as usize;
+) -> Result<SharedRegion, DeviceError> {
     if !config.is_mirrored {
-        return region(device, bytes, access);
+        return peer_memory(device, device.pd(), config.capacity, access);
     }
-    let mirrored = Mirrored::new(bytes).map_err(|e| device.error("map memory twice", &e))?;
-    register(device, mirrored, access)
-}
-
-fn register(
-    device: &Device,
-    backing: impl Into<Backing>,
-    access: RemoteAccess,
-) -> Result<SharedRegion, ConnectError> {
-    let config = SharedRegionConfig { access, on_demand: false };
-    let region = device.pd().register_shared(backing, config);
-    region.map_err(|e| device.error("register memory", &e).into())
+    let mirrored = Mirrored::new(config.capacity as usize);
+    let mirrored = mirrored.map_err(|e| device.error("map memory twice", &e))?;
+    register(device, device.pd(), "register memory", mirrored, access)
 }
 
 /// Bytes of `ring` from `offset` on, the end of which is followed by its beginning.

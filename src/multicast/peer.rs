@@ -6,10 +6,11 @@ use verbs_safe::{
     SendFlags, SendOp, SharedRegion, StageError,
 };
 
-use super::memory::{Layout, region};
+use super::memory::Layout;
 use crate::device::Device;
 use crate::error::ConnectError;
 use crate::raw::{Link, RawEnd};
+use crate::ring::memory::peer_memory;
 
 /// Requests that can be under way to one peer.
 pub(super) const DEPTH: u32 = 256;
@@ -54,7 +55,7 @@ impl Peer {
             ..QueuePairConfig::new(cq, cq)
         };
         let mut end = RawEnd::new(device, &config, link)?;
-        let rows = region(device, layout.bytes, writable)?;
+        let rows = peer_memory(device, device.pd(), layout.bytes, writable)?;
         let slots = super::memory::ring(device, core, writable)?;
         let mut attach = |region| {
             let attached = end.queues.send.attach(region);

@@ -10,6 +10,7 @@ use super::{Offer, RawEnd, RawPeer};
 use crate::device::translation;
 use crate::error::ConnectError;
 use crate::handshake::{Exchange, HandshakeError, READY_LIMIT, Stream, TIME_LIMIT};
+use crate::setup::unfit;
 
 /// The contents of a Hello or Accept; owned, because the stream's buffer is not.
 #[derive(Debug, Clone)]
@@ -78,9 +79,9 @@ impl RawEnd {
             options: Options::NONE,
             initiator_to_acceptor: Some(end),
             acceptor_to_initiator: None,
-            lid: self.port.lid,
-            gid: self.gid.gid,
-            mtu: mtu(self.port.active_mtu.bytes()),
+            lid: self.port.attr.lid,
+            gid: self.port.gid.gid,
+            mtu: self.port.mtu(),
             application: &buffer[..length],
         })
     }
@@ -99,7 +100,7 @@ impl RawEnd {
     /// Warns of address translation between the ends.
     fn compare(&self, ends: Option<(SocketAddr, SocketAddr)>, said: &Said) {
         if self.is_wired {
-            translation::look(&self.gid.gid, ends, &said.peer.endpoint.gid);
+            translation::look(&self.port.gid.gid, ends, &said.peer.endpoint.gid);
         }
     }
 
@@ -192,13 +193,4 @@ impl Said {
         let (transport, qkey, mtu_bytes) = (offer.transport, offer.qkey, parameters.mtu.bytes());
         Ok(Said { peer, transport, qkey, mtu_bytes })
     }
-}
-
-fn unfit(why: impl std::fmt::Display) -> ConnectError {
-    HandshakeError::Unfit(why.to_string()).into()
-}
-
-fn mtu(bytes: u32) -> handshake::Mtu {
-    let code = [256, 512, 1024, 2048, 4096].iter().filter(|b| **b <= bytes).count();
-    handshake::Mtu::from_code(code as u8).unwrap_or(handshake::Mtu::B256)
 }

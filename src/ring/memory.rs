@@ -10,14 +10,16 @@ use verbs_safe::{
 use crate::checked;
 use crate::device::{Device, DeviceError};
 
-/// Memory for a ring of this shape.
-pub(crate) fn ring_memory(device: &Device, geometry: &Geometry) -> Result<Backing, DeviceError> {
-    let bytes = usize::try_from(geometry.capacity()).unwrap_or(usize::MAX);
-    let failed = |e| device.error("map memory for a ring", &e);
-    Ok(match geometry.is_mirrored() {
-        true => Mirrored::new(bytes).map_err(failed)?.into(),
-        false => Mapping::new(bytes).map_err(failed)?.into(),
-    })
+/// Registers memory that peers may reach as `access` says; `what` names that where it fails.
+pub(crate) fn register(
+    device: &Device,
+    pd: &ProtectionDomain,
+    what: &'static str,
+    backing: impl Into<Backing>,
+    access: RemoteAccess,
+) -> Result<SharedRegion, DeviceError> {
+    let config = SharedRegionConfig { access, on_demand: false };
+    pd.register_shared(backing, config).map_err(|e| device.error(what, &e))
 }
 
 /// Registered memory for a ring of this shape, that peers may reach as `access` says.
@@ -27,9 +29,13 @@ pub(crate) fn register_ring(
     geometry: &Geometry,
     access: RemoteAccess,
 ) -> Result<SharedRegion, DeviceError> {
-    let config = SharedRegionConfig { access, on_demand: false };
-    let region = pd.register_shared(ring_memory(device, geometry)?, config);
-    region.map_err(|e| device.error("register a ring", &e))
+    let bytes = usize::try_from(geometry.capacity()).unwrap_or(usize::MAX);
+    let failed = |e| device.error("map memory for a ring", &e);
+    let backing: Backing = match geometry.is_mirrored() {
+        true => Mirrored::new(bytes).map_err(failed)?.into(),
+        false => Mapping::new(bytes).map_err(failed)?.into(),
+    };
+    register(device, pd, "register a ring", backing, access)
 }
 
 /// Memory of `bytes` bytes that peers may reach as `access` says.
@@ -41,8 +47,7 @@ pub(crate) fn peer_memory(
 ) -> Result<SharedRegion, DeviceError> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     let mapping = Mapping::new(bytes).map_err(|e| device.error("map memory", &e))?;
-    let region = pd.register_shared(mapping, SharedRegionConfig { access, on_demand: false });
-    region.map_err(|e| device.error("register memory", &e))
+    register(device, pd, "register memory", mapping, access)
 }
 
 /// The control block of one half: words that the peer writes or reads.
@@ -55,10 +60,9 @@ impl ControlBlock {
         pd: &ProtectionDomain,
         access: RemoteAccess,
     ) -> Result<ControlBlock, DeviceError> {
-        let failed = |e: &dyn std::fmt::Display| device.error("register a control block", e);
-        let mapping = Mapping::new(CONTROL_BYTES as usize).map_err(|e| failed(&e))?;
-        let region = pd.register_shared(mapping, SharedRegionConfig { access, on_demand: false });
-        Ok(ControlBlock(region.map_err(|e| failed(&e))?))
+        let what = "register a control block";
+        let mapping = Mapping::new(CONTROL_BYTES as usize).map_err(|e| device.error(what, &e))?;
+        register(device, pd, what, mapping, access).map(ControlBlock)
     }
 
     /// For the peer.

@@ -2,7 +2,7 @@
 //! evaluated.
 
 use crate::common::{Common, has_common};
-use crate::error::{ConfigError, check};
+use crate::error::{ConfigError, check, check_in, chosen};
 use crate::qp::Inline;
 
 /// The three configurations that Fischer compares ("Know Your Memory: RDMA-Based Protocols
@@ -175,22 +175,16 @@ impl Config {
     /// # Errors
     /// The first field that is out of its range, with the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let window = 1..=Self::MAX_WINDOW;
-        check("unacked", self.unacked, window.contains(&self.unacked), "1 to 16384")?;
-        check("recv_depth", self.recv_depth, window.contains(&self.recv_depth), "1 to 16384")?;
-        let batch = 1..=self.unacked;
-        check("batch", self.batch, batch.contains(&self.batch), "1 to unacked")?;
-        let signal = self.signal_every <= self.unacked;
-        check("signal_every", self.signal_every, signal, "0 (choose) to unacked")?;
-        let poll = 1..=Self::MAX_POLL_BATCH;
-        check("poll_batch", self.poll_batch, poll.contains(&self.poll_batch), "1 to 1024")?;
-        let repost = self.repost_batch <= self.recv_depth;
-        check("repost_batch", self.repost_batch, repost, "0 (choose) to recv_depth")?;
-        let threshold = self.credit_threshold <= self.recv_depth;
-        check("credit_threshold", self.credit_threshold, threshold, "0 (choose) to recv_depth")?;
-        let bytes = 1..=Self::MAX_MESSAGE_BYTES;
-        let sized = bytes.contains(&self.message_bytes);
-        check("message_bytes", self.message_bytes, sized, "1 to 1073741824")?;
+        let (depth, bytes) = (self.recv_depth, self.message_bytes);
+        check_in("unacked", self.unacked, 1..=Self::MAX_WINDOW, "1 to 16384")?;
+        check_in("recv_depth", depth, 1..=Self::MAX_WINDOW, "1 to 16384")?;
+        check_in("batch", self.batch, 1..=self.unacked, "1 to unacked")?;
+        check_in("signal_every", self.signal_every, ..=self.unacked, "0 (choose) to unacked")?;
+        check_in("poll_batch", self.poll_batch, 1..=Self::MAX_POLL_BATCH, "1 to 1024")?;
+        let rule = "0 (choose) to recv_depth";
+        check_in("repost_batch", self.repost_batch, ..=depth, rule)?;
+        check_in("credit_threshold", self.credit_threshold, ..=depth, rule)?;
+        check_in("message_bytes", bytes, 1..=Self::MAX_MESSAGE_BYTES, "1 to 1073741824")?;
         let pack = self.pack_bytes == 0 || (8..=self.message_bytes).contains(&self.pack_bytes);
         check("pack_bytes", self.pack_bytes, pack, "0 (off), or 8 to message_bytes")?;
         self.common.validate()
@@ -199,26 +193,17 @@ impl Config {
     /// `signal_every`, chosen where it was left open: often enough that slots come
     /// back in quarters of the window, rarely enough that completions are cheap.
     pub(crate) fn signal_interval(&self) -> u32 {
-        match self.signal_every {
-            0 => (self.unacked / 4).clamp(1, 64).max(self.batch),
-            chosen => chosen,
-        }
+        chosen(self.signal_every, (self.unacked / 4).clamp(1, 64).max(self.batch))
     }
 
     /// `repost_batch`, chosen where it was left open.
     pub(crate) fn repost_interval(&self) -> u32 {
-        match self.repost_batch {
-            0 => (self.recv_depth / 4).clamp(1, 32),
-            chosen => chosen,
-        }
+        chosen(self.repost_batch, (self.recv_depth / 4).clamp(1, 32))
     }
 
     /// `credit_threshold`, chosen where it was left open.
     pub(crate) fn credit_interval(&self) -> u32 {
-        match self.credit_threshold {
-            0 => (self.recv_depth / 2).max(1),
-            chosen => chosen,
-        }
+        chosen(self.credit_threshold, (self.recv_depth / 2).max(1))
     }
 }
 

@@ -107,41 +107,53 @@ pub struct Link {
     pub(super) noted: bool,
 }
 
-/// Counters of a link's work.
+/// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Work {
-    /// Work requests executed on its send queue.
-    pub(crate) work_requests: u64,
+#[non_exhaustive]
+pub struct ReceiverStats {
+    /// Messages handed out.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Work requests executed on the send queues: credits, keepalives, goodbyes.
+    pub work_requests: u64,
     /// Credit messages sent.
-    pub(crate) credits_sent: u64,
-    /// Receive buffers of its own that were posted.
-    pub(crate) buffers_posted: u64,
+    pub credits_sent: u64,
+    /// Receive buffers posted, the first ones included.
+    pub buffers_posted: u64,
+    /// Buffers of a shared pool that may be lost: the queue pair of a sender that has gone was
+    /// destroyed, and its device had not said in time (`linger`, and one second at most) that it
+    /// kept none, as it may when the sender dies in the middle of a message; or more than 64
+    /// queue pairs had to be waited for. The kernel's rxe never says so, and keeps none: there
+    /// it is the number of senders that have gone.
+    pub unaccounted_buffers: u64,
 }
 
-impl std::ops::Add for Work {
-    type Output = Work;
-
-    fn add(self, other: Work) -> Work {
-        Work {
-            work_requests: self.work_requests + other.work_requests,
-            credits_sent: self.credits_sent + other.credits_sent,
-            buffers_posted: self.buffers_posted + other.buffers_posted,
+impl ReceiverStats {
+    /// Adds the work of a link.
+    pub(super) fn plus(self, link: &Link) -> ReceiverStats {
+        let buffers_posted = match &link.source {
+            Source::Own(own) => own.posted,
+            Source::Shared(_) => 0,
+        };
+        ReceiverStats {
+            work_requests: self.work_requests + link.posting.posted_total(),
+            credits_sent: self.credits_sent + link.credits_sent,
+            buffers_posted: self.buffers_posted + buffers_posted,
+            ..self
         }
     }
 }
 
-pub(crate) struct LinkParts {
-    pub(crate) posting: Posting,
-    pub(crate) grantor: Option<CreditGrantor>,
-    pub(crate) source: Source,
-    pub(crate) packed: bool,
-    pub(crate) place: u32,
-}
-
 /// Making, inspecting.
 impl Link {
-    pub(crate) fn new(parts: LinkParts) -> Link {
-        let LinkParts { posting, grantor, source, packed, place } = parts;
+    pub(crate) fn new(
+        posting: Posting,
+        grantor: Option<CreditGrantor>,
+        source: Source,
+        packed: bool,
+        place: u32,
+    ) -> Link {
         Link {
             posting,
             grantor,
@@ -228,15 +240,6 @@ impl Link {
     /// Reports whether its buffers belong to a shared pool.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.source, Source::Shared(_))
-    }
-
-    pub(crate) fn work(&self) -> Work {
-        let buffers_posted = match &self.source {
-            Source::Own(own) => own.posted,
-            Source::Shared(_) => 0,
-        };
-        let (work_requests, credits_sent) = (self.posting.posted_total(), self.credits_sent);
-        Work { work_requests, credits_sent, buffers_posted }
     }
 
     pub(crate) fn registered_bytes(&self) -> u64 {

@@ -13,9 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use verbs_safe::Completion;
-
-use super::link::{Link, Work};
+use super::link::{Link, ReceiverStats};
 use super::stale_links::{MAX_STALE_LINKS, StaleLinks};
 use crate::error::CloseReason;
 use crate::index::QpIndex;
@@ -39,9 +37,9 @@ pub(crate) struct Links {
     /// costs more than a message where they are many.
     one_has_ended: Arc<AtomicBool>,
     /// Links that take no more messages, until their device keeps no buffer of a pool.
-    stale: StaleLinks<Link>,
+    pub(super) stale: StaleLinks<Link>,
     /// The work of links that have gone.
-    past: Work,
+    past: ReceiverStats,
     /// Time for which the queue pair of a link that has ended well stays.
     linger: Duration,
 }
@@ -63,19 +61,13 @@ impl Links {
             ended: Vec::new(),
             one_has_ended: Arc::default(),
             stale: StaleLinks::new(MAX_STALE_LINKS, linger),
-            past: Work::default(),
+            past: ReceiverStats::default(),
             linger,
         }
     }
 
     pub(crate) fn max_peers(&self) -> u32 {
         self.max_peers
-    }
-
-    /// Buffers of a pool that may be lost: one for each queue pair that went before the
-    /// device had said that it kept none.
-    pub(crate) fn unaccounted(&self) -> u64 {
-        self.stale.unaccounted()
     }
 
     /// Links that have joined so far.
@@ -102,9 +94,11 @@ impl Links {
         self.places.iter_mut().flatten()
     }
 
-    /// Returns the work of all links, including the ones that have gone.
-    pub(crate) fn work(&self) -> Work {
-        self.iter().fold(self.past, |sum, link| sum + link.work())
+    /// Returns the counters of all links, including the ones that have gone, and of no messages.
+    pub(crate) fn stats(&self) -> ReceiverStats {
+        let unaccounted_buffers = self.stale.unaccounted();
+        let past = ReceiverStats { unaccounted_buffers, ..self.past };
+        self.iter().fold(past, ReceiverStats::plus)
     }
 }
 
@@ -123,7 +117,7 @@ impl Links {
 
     /// Takes the place of the link that ended first among the links that can be released.
     fn evict(&mut self) -> Option<u32> {
-        let can_go = |ended: &EndedLink| self.has_settled(ended.place);
+        let can_go = |ended: &EndedLink| self.link(ended.place).is_none_or(Link::has_settled);
         let at = self.ended.iter().position(can_go)?;
         let EndedLink { place, .. } = self.ended.remove(at);
         self.bury(place);
@@ -163,11 +157,15 @@ impl Links {
         }
         let mut ended = std::mem::take(&mut self.ended);
         ended.retain(|ended| {
+            let Some(link) = self.link(ended.place) else { return false };
             let has_time = now.duration_since(ended.since) < self.linger;
-            let is_waited_for = has_time && self.is_well(ended.place);
+            // The peer of a link that has ended well may still repeat its goodbye: our device's
+            // answer may have been lost, and without a queue pair that repeats the answer, the peer
+            // would take us for dead.
+            let is_waited_for = has_time && link.ended_well();
             // A link of a pool keeps its place until there is room for it among the stale links.
-            let has_room = self.stale.has_room() || !self.is_shared(ended.place);
-            let stays = !self.has_settled(ended.place) || is_waited_for || !has_room;
+            let has_room = self.stale.has_room() || !link.is_shared();
+            let stays = !link.has_settled() || is_waited_for || !has_room;
             if !stays {
                 self.bury(ended.place);
             }
@@ -190,21 +188,6 @@ impl Links {
         self.places.get(place as usize)?.as_ref()
     }
 
-    fn has_settled(&self, place: u32) -> bool {
-        self.link(place).is_none_or(Link::has_settled)
-    }
-
-    /// Reports whether the link has ended well, so that the peer may still repeat its goodbye: our
-    /// device's answer may have been lost, and without a queue pair that repeats the answer, the
-    /// peer would take us for dead.
-    fn is_well(&self, place: u32) -> bool {
-        self.link(place).is_some_and(Link::ended_well)
-    }
-
-    fn is_shared(&self, place: u32) -> bool {
-        self.link(place).is_some_and(Link::is_shared)
-    }
-
     fn bury(&mut self, place: u32) {
         if let Some(link) = self.take_out(place) {
             self.forget(link);
@@ -216,7 +199,7 @@ impl Links {
         let link = self.places[place as usize].take()?;
         self.index.remove(link.qp_num());
         self.vacant.push(place);
-        self.past = self.past + link.work();
+        self.past = self.past.plus(&link);
         Some(link)
     }
 
@@ -240,32 +223,11 @@ impl Links {
         }
     }
 
-    /// Reports whether a device has not said yet that it keeps no buffer.
-    pub(crate) fn waits_for_device(&self) -> bool {
-        self.stale.wait_for_device()
-    }
-
-    /// Reports whether one more link can be added to the stale links without releasing another one
-    /// early.
-    pub(crate) fn has_room_for_stale(&self) -> bool {
-        self.stale.has_room()
-    }
-
-    pub(crate) fn has_stale(&self) -> bool {
-        !self.stale.is_empty()
-    }
-
     /// Releases the stale links that are done. The completion queue was empty after they had been
     /// silenced.
     pub(crate) fn release_stale(&mut self) {
         if !self.stale.is_empty() {
             self.stale.let_go(host::time::now());
         }
-    }
-
-    /// Books a completion of a queue pair that has no place.
-    #[cold]
-    pub(crate) fn absorb_stale(&mut self, completion: Completion<'_>) {
-        self.stale.absorb(completion);
     }
 }

@@ -5,7 +5,7 @@ use verbs_safe::RecvBuf;
 
 use super::link::Link;
 use super::shared::SlotReturn;
-use crate::half::FromPeer;
+use crate::half::received_message;
 use crate::peer::Peer;
 
 /// A received message: derefs to its bytes, which lie where the device put them.
@@ -21,30 +21,7 @@ pub struct Message {
     pub(super) place: u32,
 }
 
-impl Message {
-    /// The peer that sent it.
-    #[inline]
-    #[must_use]
-    pub fn peer(&self) -> Peer {
-        self.peer
-    }
-}
-
-impl std::ops::Deref for Message {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.buffer
-    }
-}
-
-impl AsRef<[u8]> for Message {
-    #[inline]
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
+received_message!(Message, |message| &message.buffer);
 
 /// A packed message that is being handed out.
 #[derive(Debug)]
@@ -65,11 +42,5 @@ impl OpenPack {
     /// Reports whether all its messages were handed out.
     pub(super) fn is_empty(&mut self) -> bool {
         matches!(self.records.next(&self.buffer), Ok(None))
-    }
-}
-
-impl FromPeer for Message {
-    fn peer(&self) -> Peer {
-        Message::peer(self)
     }
 }

@@ -71,8 +71,9 @@ pub use crate::peer::Peer;
 pub use crate::qp::{Inline, Transport};
 pub use crate::ticket::Ticket;
 pub use config::{Config, Preset, UnknownPreset};
+pub use link::ReceiverStats;
 pub use message::Message;
-pub use receiver::{Receiver, ReceiverStats};
+pub use receiver::Receiver;
 pub use sender::{Sender, SenderStats};
 pub use shared::{Reposting, SharedConfig, SharedPool};
 

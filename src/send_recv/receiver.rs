@@ -11,7 +11,7 @@ use std::time::Duration;
 use verbs_safe::{CompletionBatch, RecvRun};
 
 use super::Config;
-use super::link::{Arrival, Link, Work};
+use super::link::{Arrival, Link, ReceiverStats};
 use super::links::Links;
 use super::message::{Message, OpenPack};
 use super::returns::Returns;
@@ -24,28 +24,6 @@ use crate::keepalive::Look;
 use crate::peer::Peer;
 use crate::wait::{POLL_SLEEP, polls_in_a_row};
 use crate::waiting::{Waiting, Waits};
-
-/// Counters of what a receiver has done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReceiverStats {
-    /// Messages handed out.
-    pub messages: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Work requests executed on the send queues: credits, keepalives, goodbyes.
-    pub work_requests: u64,
-    /// Credit messages sent.
-    pub credits_sent: u64,
-    /// Receive buffers posted, the first ones included.
-    pub buffers_posted: u64,
-    /// Buffers of a shared pool that may be lost: the queue pair of a sender that has gone was
-    /// destroyed, and its device had not said in time (`linger`, and one second at most) that it
-    /// kept none, as it may when the sender dies in the middle of a message; or more than 64
-    /// queue pairs had to be waited for. The kernel's rxe never says so, and keeps none: there
-    /// it is the number of senders that have gone.
-    pub unaccounted_buffers: u64,
-}
 
 /// The receiving half of one connection, or of many.
 ///
@@ -128,19 +106,10 @@ impl Receiver {
     /// Returns the counters of what was done so far, for the senders that have gone as well.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
-        let Work { work_requests, credits_sent, buffers_posted } = self.links.work();
         // Messages were counted when they were taken.
         let messages = self.stats.messages - self.run.len() as u64;
         let bytes = self.stats.bytes - self.run.bytes();
-        let unaccounted_buffers = self.links.unaccounted();
-        ReceiverStats {
-            messages,
-            bytes,
-            work_requests,
-            credits_sent,
-            buffers_posted,
-            unaccounted_buffers,
-        }
+        ReceiverStats { messages, bytes, ..self.links.stats() }
     }
 }
 
@@ -202,7 +171,7 @@ impl RecvHalf for Receiver {
             return Ok(Arm::Ready);
         }
         let within = match () {
-            () if self.links.has_stale() => POLL_SLEEP,
+            () if !self.links.stale.is_empty() => POLL_SLEEP,
             () if self.pools.iter().any(LoanClock::is_needed) => RECALL_AFTER,
             () => Duration::MAX,
         };
@@ -270,7 +239,7 @@ impl Receiver {
     fn advance(&mut self, qp_num: u32) {
         let place = self.links.find(qp_num);
         let Some((place, link)) = place.and_then(|p| Some((p, self.links.get_mut(p)?))) else {
-            return self.batch.pop().into_iter().for_each(|c| self.links.absorb_stale(c));
+            return self.batch.pop().into_iter().for_each(|c| self.links.stale.absorb(c));
         };
         mark(&mut self.dirty, link, place);
         let taken = link.take_run(&mut self.batch, &mut self.run);

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use conn_core::repost::{RepostQueue, RepostWord};
+
+use crate::allocate::repost_queue;
 use crate::wakeup::Wakeup;
-use conn_core::repost::{RepostQueue, RepostWord, words_for};
 
 /// The freed buffers of all peers of one receiver, the links that a shared pool has something
 /// for, and the wakeup of its thread.
@@ -30,12 +32,7 @@ impl Returns {
         let slot_bits = slots.next_power_of_two().trailing_zeros();
         let wide = u64::from(links) << slot_bits;
         let ids = u32::try_from(wide).map_err(|_| std::io::ErrorKind::InvalidInput)?;
-        let queue_of = |ids| {
-            let words = (0..words_for(ids)).map(|_| RepostWord::new());
-            RepostQueue::new(words.collect(), ids)
-                .map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string()))
-        };
-        let (queue, told) = (queue_of(ids)?, queue_of(links)?);
+        let (queue, told) = (repost_queue(ids)?, repost_queue(links)?);
         Ok(Arc::new(Returns { queue, told, slot_bits, wakeup: Wakeup::new()? }))
     }
 

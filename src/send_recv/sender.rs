@@ -75,22 +75,10 @@ pub struct Sender {
     /// Longest message that can be packed.
     pack_limit: usize,
     config: Config,
-    /// Messages are gathered until they are asked for ([`SendHalf::batch`]).
-    gathers: bool,
     /// Longest message: the smaller one of the peer's buffers and our slots.
     limit: usize,
     loan_waits: LoanWaits,
     stats: SenderStats,
-}
-
-/// Parts of a sender, which the set-up hands over.
-pub(crate) struct SenderParts {
-    pub(crate) half: Half,
-    pub(crate) credits: RecvQueue<()>,
-    pub(crate) window: CreditWindow,
-    pub(crate) borrower: Option<Borrower>,
-    pub(crate) config: Config,
-    pub(crate) limit: usize,
 }
 
 /// Making, inspecting.
@@ -99,9 +87,15 @@ impl Sender {
     /// small number is enough.
     pub(crate) const POLL_BATCH: usize = 16;
 
-    pub(crate) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { half, credits, window, borrower, config, limit } = parts;
-        let pack = Packer::new(config.pack_bytes.min(limit as u32));
+    pub(crate) fn new(
+        half: Half,
+        credits: RecvQueue<()>,
+        window: CreditWindow,
+        borrower: Option<Borrower>,
+        config: Config,
+        limit: u32,
+    ) -> Sender {
+        let pack = Packer::new(config.pack_bytes.min(limit));
         Sender {
             half,
             credits,
@@ -115,8 +109,7 @@ impl Sender {
             packs: Packs::new(if config.pack_bytes > 0 { config.unacked } else { 0 }),
             taken: WrId(0),
             config,
-            gathers: false,
-            limit,
+            limit: limit as usize,
             loan_waits: LoanWaits::default(),
             stats: SenderStats::default(),
         }
@@ -373,7 +366,7 @@ impl Sender {
 
     /// Messages of a list, beyond which it is posted.
     fn batch_limit(&self) -> u32 {
-        if self.gathers { u32::MAX } else { self.config.batch }
+        if self.half.gathers { u32::MAX } else { self.config.batch }
     }
 }
 

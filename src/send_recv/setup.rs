@@ -7,29 +7,26 @@ use conn_core::loan::{Borrower, MAX_IN_FLIGHT};
 use conn_core::pack::Packer;
 use conn_core::pool::{PoolConfig, PoolCounts};
 use host::plant::{Plant, is_planted};
-use verbs_safe::{
-    CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide, RemoteAccess,
-};
+use verbs_safe::{QueuePair, QueuePairConfig, RecvSide, RemoteAccess};
 
-use super::link::{Link, LinkParts, OwnBuffers, Source};
+use super::link::{Link, OwnBuffers, Source};
 use super::receiver::Receiver;
 use super::returns::Returns;
-use super::sender::{Sender, SenderParts};
+use super::sender::Sender;
 use super::shared::SlotReturn;
-use super::shared::{Address, Member, SharedPool};
+use super::shared::{Address, SharedPool};
 use super::stale_links::MAX_STALE_LINKS;
 use super::{Config, SendRecv};
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError, check};
-use crate::half::driven::Sender as _;
-use crate::new_pair::NewPair;
+use crate::error::{ConnectError, check};
+use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::{AtEnd, Posting};
-use crate::protocol::{Protocol, Served};
+use crate::protocol::{Protocol, Served, own_types};
 use crate::sending::Half;
-use crate::setup::{self, Agreement, NewHalf, PeerHalf, unfit};
+use crate::setup::{Agreement, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Wire, completion_queue, entries, tracker};
+use crate::wire::{entries, tracker};
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
 /// queue. The receiver chooses its threshold so that they suffice.
@@ -40,7 +37,10 @@ const SENDER_CONTROL: u32 = 4;
 
 /// Peers may probe us with writes of no bytes. They can write nothing: the queue pairs are in
 /// a protection domain in which no memory is registered for peers.
-const PROBES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+const PROBES: RemoteAccess = WRITES;
+
+type NewSender = HalfDraft<(), Sender>;
+type NewLink = HalfDraft<(), Link, Receiver>;
 
 impl Served for SendRecv {
     const ID: ProtocolId = ProtocolId::SEND_RECV;
@@ -49,16 +49,7 @@ impl Served for SendRecv {
 }
 
 impl Protocol for SendRecv {
-    type Config = Config;
-    type Pool = SharedPool;
-    type Sender = Sender;
-    type Receiver = Receiver;
-    type NewSender = NewSender;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(SharedPool);
 
     fn receiver(
         device: &Device,
@@ -67,30 +58,51 @@ impl Protocol for SendRecv {
         pool: Option<&SharedPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries(completions(config, max_peers, pool), max_peers)?;
-        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
+        let waiting = Waiting::create(device, entries, config.common)?;
         let returns = Returns::new(max_peers, config.recv_depth + 1)
             .map_err(|error| ConnectError::System { what: "an event descriptor", error })?;
-        let waiting = Waiting::new(cq, channel, config.common);
         Ok(Receiver::new(waiting, returns, config, max_peers))
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let config = &planted(*config);
+        let config = planted(*config);
         let depth = config.unacked + SENDER_CONTROL;
-        let (cq, channel) = completion_queue(device, depth + CONTROL_SLOTS, config.common.wait)?;
+        let waiting = Waiting::create(device, depth + CONTROL_SLOTS, config.common)?;
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: PROBES,
             max_send_wr: depth,
             send_slots: config.unacked,
             send_slot_bytes: config.message_bytes as usize,
             max_inline: config.inline.asked_bytes().min(config.message_bytes),
             recv: RecvSide::Own { slots: CONTROL_SLOTS, slot_bytes: 0 },
-            ..QueuePairConfig::new(&cq, &cq)
+            ..shape(&config.common, &waiting.cq, PROBES)
         };
         let mut pair = NewPair::create(device, device.messages_pd(), &shape, ())?;
         pair.post_receives(device, CONTROL_SLOTS)?;
-        Ok(NewSender { config: *config, pair, cq, channel })
+        let endpoint = pair.endpoint(CONTROL_SLOTS, config.message_bytes);
+        Ok(NewSender::new(endpoint, (), move |peer, wire, _| {
+            // Its credits may be loans.
+            let lends = peer.options.contains(Options::LOANS);
+            let peer = &peer.endpoint;
+            let tracker = tracker(config.unacked, SENDER_CONTROL, config.signal_interval());
+            let (posting, recv) = pair.connect(peer, wire, tracker, AtEnd::ErrUnlessClosed)?;
+            let none = || wire.device.error("use a queue pair", &"it has no receive side");
+            let credits = recv.ok_or_else(none)?;
+            let limit = peer.max_message.min(config.message_bytes);
+            let pack = config.pack_bytes.min(limit);
+            if config.pack_bytes > 0 && Packer::new(pack).largest().is_none() {
+                let bytes = peer.max_message;
+                return Err(unfit(format!("buffers of {bytes} bytes hold no packed message")));
+            }
+            let (borrower, window) = match lends && config.credits {
+                // The window is that of its share and one loan.
+                true => Borrower::new(peer.recv_depth.saturating_sub(1))
+                    .map(|(borrower, window)| (Some(borrower), window)),
+                false => CreditWindow::new(peer.recv_depth).map(|window| (None, window)),
+            }
+            .map_err(unfit)?;
+            let half = Half::new(posting, waiting);
+            Ok(Sender::new(half, credits, window, borrower, config, limit))
+        }))
     }
 
     fn new_link(
@@ -113,17 +125,48 @@ impl Protocol for SendRecv {
         }
         let own = RecvSide::Own { slots: window + 1, slot_bytes: config.message_bytes as usize };
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: PROBES,
             max_send_wr: CONTROL_SLOTS,
             send_slots: 0,
             recv: pool.map_or(own, |pool| RecvSide::Shared(pool.queue())),
-            ..QueuePairConfig::new(&receiver.waiting.cq, &receiver.waiting.cq)
+            ..shape(&config.common, &receiver.waiting.cq, PROBES)
         };
         let recycler = SlotReturn::Receiver { returns: receiver.returns.clone(), link: place };
         let pair = NewPair::create(device, device.messages_pd(), &shape, recycler)?;
-        let pool_bytes = pool.map(|pool| pool.config().buffer_bytes);
-        Ok(NewLink { config: *config, pool_bytes, pair, member, window, place })
+        let (recv_depth, bytes) = match pool.map(|pool| pool.config().buffer_bytes) {
+            // The sender's share, and a loan.
+            Some(bytes) if config.credits => (window + 1, bytes),
+            bytes => (window, bytes.unwrap_or(config.message_bytes)),
+        };
+        let (config, endpoint) = (*config, pair.endpoint(recv_depth, bytes));
+        Ok(NewLink::new(endpoint, (), move |peer, wire, receiver| {
+            let (end, device) = (&peer.endpoint, wire.device);
+            let NewPair { queues: QueuePair { control, send, recv }, psn } = pair;
+            let grantor = match member {
+                Some(_) if end.recv_depth < MAX_IN_FLIGHT => return Err(no_control_buffers()),
+                Some(_) => None,
+                None => grantor(window, end, &config)?,
+            };
+            let source = match (member, recv) {
+                (Some(member), _) => Source::Shared(member),
+                (None, Some(queue)) => Source::Own(own_buffers(queue, window, &config, device)?),
+                (None, None) => {
+                    return Err(device.error("use a queue pair", &"no receive side").into());
+                }
+            };
+            let tracker = tracker(CONTROL_SLOTS - 1, 1, CONTROL_SLOTS / 4);
+            let unjoined = wire.unjoined(control.clone());
+            let posting = Posting::new(unjoined, send, tracker, AtEnd::Err);
+            let is_packed = peer.options.contains(Options::PACKED);
+            let link = Link::new(posting, grantor, source, is_packed, place);
+            // Last: from here on, messages of the peer take buffers, which may be a pool's.
+            match wire.join(&control, psn, end) {
+                Ok(()) => Ok(link),
+                Err(e) => {
+                    receiver.forget(link);
+                    Err(e)
+                }
+            }
+        }))
     }
 
     fn agreement(_: &Device, config: &Config, shares: bool) -> Result<Agreement, ConnectError> {
@@ -165,139 +208,16 @@ fn completions(config: &Config, max_peers: u32, pool: Option<&SharedPool>) -> Op
     buffers?.checked_add(control)
 }
 
-/// A sending half whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewSender {
-    config: Config,
-    pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-}
+impl LinkHost for Receiver {
+    type Link = Link;
 
-impl NewHalf for NewSender {
-    type Terms = ();
-    type Done = Sender;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(CONTROL_SLOTS, self.config.message_bytes)
+    fn add(&mut self, link: Link) -> Peer {
+        self.links.add(link)
     }
 
-    fn terms(&self) {}
-}
-
-impl setup::NewSender for NewSender {
-    fn connect(self, peer: &PeerHalf<()>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        let (control, queue, recv) = self.pair.connect(&peer.endpoint, wire)?;
-        // Its credits may be loans.
-        let lends = peer.options.contains(Options::LOANS);
-        let (config, peer) = (&self.config, &peer.endpoint);
-        let credits =
-            recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
-        let limit = peer.max_message.min(config.message_bytes);
-        if config.pack_bytes > 0 && Packer::new(config.pack_bytes.min(limit)).largest().is_none() {
-            let bytes = peer.max_message;
-            return Err(unfit(format!("buffers of {bytes} bytes hold no packed message")));
-        }
-        let (borrower, window) = match lends && config.credits {
-            // The window is that of its share and one loan.
-            true => Borrower::new(peer.recv_depth.saturating_sub(1))
-                .map(|(borrower, window)| (Some(borrower), window)),
-            false => CreditWindow::new(peer.recv_depth).map(|window| (None, window)),
-        }
-        .map_err(unfit)?;
-        let tracker = tracker(config.unacked, SENDER_CONTROL, config.signal_interval());
-        let posting = Posting::new(control, queue, tracker, AtEnd::ErrUnlessClosed);
-        Ok(Sender::new(SenderParts {
-            half: Half::new(posting, Waiting::new(self.cq, self.channel, config.common)),
-            credits,
-            window,
-            borrower,
-            config: *config,
-            limit: limit as usize,
-        }))
-    }
-
-    fn abandon(mut sender: Sender) {
-        sender.abandon();
-    }
-}
-
-/// A link of a receiver whose queue pair waits for its peer.
-#[derive(Debug)]
-pub struct NewLink {
-    config: Config,
-    /// Bytes of a buffer of the pool that the link is a member of.
-    pool_bytes: Option<u32>,
-    pair: NewPair<SlotReturn>,
-    member: Option<Member>,
-    window: u32,
-    place: u32,
-}
-
-impl NewHalf for NewLink {
-    type Terms = ();
-    type Done = Link;
-
-    fn endpoint(&self) -> Endpoint {
-        let recv_depth = match self.pool_bytes {
-            // The sender's share, and a loan.
-            Some(_) if self.config.credits => self.window + 1,
-            _ => self.window,
-        };
-        self.pair.endpoint(recv_depth, self.pool_bytes.unwrap_or(self.config.message_bytes))
-    }
-
-    fn terms(&self) {}
-}
-
-impl setup::NewLink for NewLink {
-    type Receiver = Receiver;
-
-    fn connect(
-        self,
-        peer: &PeerHalf<()>,
-        wire: &Wire<'_>,
-        receiver: &mut Receiver,
-    ) -> Result<Link, ConnectError> {
-        let (config, end, device) = (self.config, &peer.endpoint, wire.device);
-        let NewPair { queues: QueuePair { control, send, recv }, psn } = self.pair;
-        let grantor = match self.member {
-            Some(_) if end.recv_depth < MAX_IN_FLIGHT => return Err(no_control_buffers()),
-            Some(_) => None,
-            None => grantor(self.window, end, &config)?,
-        };
-        let source = match (self.member, recv) {
-            (Some(member), _) => Source::Shared(member),
-            (None, Some(queue)) => Source::Own(own_buffers(queue, self.window, &config, device)?),
-            (None, None) => {
-                return Err(device.error("use a queue pair", &"no receive side").into());
-            }
-        };
-        let tracker = tracker(CONTROL_SLOTS - 1, 1, CONTROL_SLOTS / 4);
-        let link = Link::new(LinkParts {
-            posting: Posting::new(wire.unjoined(control.clone()), send, tracker, AtEnd::Err),
-            grantor,
-            source,
-            packed: peer.options.contains(Options::PACKED),
-            place: self.place,
-        });
-        // Last: from here on, messages of the peer take buffers, which may be a pool's.
-        match wire.join(&control, psn, end) {
-            Ok(()) => Ok(link),
-            Err(e) => {
-                NewLink::abandon(link, receiver);
-                Err(e)
-            }
-        }
-    }
-
-    fn join(link: Link, receiver: &mut Receiver) -> Peer {
-        receiver.links.add(link)
-    }
-
-    /// The receiver waits until the device keeps none of the link's buffers.
-    fn abandon(link: Link, receiver: &mut Receiver) {
-        receiver.links.forget(link);
+    /// Waits until the device keeps none of the link's buffers.
+    fn forget(&mut self, link: Link) {
+        self.links.forget(link);
     }
 }
 

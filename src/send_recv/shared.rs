@@ -20,7 +20,7 @@ pub use config::{Reposting, SharedConfig};
 pub(crate) use lending::RECALL_AFTER;
 pub(crate) use member::Member;
 pub(crate) use state::{Address, SlotReturn};
-use state::{Inner, MAX_LIST, SharedReturn, lock};
+use state::{Inner, MAX_LIST, SharedReturn};
 
 /// A pool of receive buffers that many connections share, behind one shared
 /// receive queue. Clones are handles of the same pool.
@@ -81,7 +81,7 @@ impl SharedPool {
         let queue = poster.shared().cloned();
         let queue =
             queue.ok_or_else(|| device.error("share a receive queue", &"it is not shared"))?;
-        lock(&inner.store).poster = Some(poster);
+        inner.store.lock().poster = Some(poster);
         let reposter = match config.reposting {
             Reposting::Thread => Some(posting::spawn_reposter(&inner)?),
             Reposting::Lock | Reposting::Combining => None,
@@ -157,7 +157,7 @@ impl Drop for Owner {
         {
             tracing::error!("the reposting thread panicked");
         }
-        let poster = lock(&self.inner.store).poster.take();
+        let poster = self.inner.store.lock().poster.take();
         drop(poster);
     }
 }

@@ -118,7 +118,8 @@ impl<L: Ending> StaleLinks<L> {
 }
 
 impl StaleLinks<Link> {
-    /// Books a completion of one of them.
+    /// Books a completion of a queue pair that has no place: of one of them.
+    #[cold]
     pub(crate) fn absorb(&mut self, completion: Completion<'_>) {
         let qp_num = completion.qp_num();
         if let Some(stale) = self.links.iter_mut().find(|stale| stale.link.qp_num() == qp_num) {

@@ -3,7 +3,7 @@
 use conn_core::shared_write::{Layout, MAX_EXTENT_BYTES, MAX_EXTENTS, MAX_LINKS, extent_bytes_for};
 
 use crate::common::{Common, has_common};
-use crate::error::{ConfigError, check};
+use crate::error::{ConfigError, check, check_in, chosen};
 use crate::qp::Inline;
 use crate::wait::WaitStrategy;
 
@@ -80,31 +80,26 @@ impl Config {
     /// # Errors
     /// The first field that is out of its range, with the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        check("extents", self.extents, (1..=MAX_EXTENTS).contains(&self.extents), "1 to 65536")?;
-        let longest = self.message_bytes;
-        let fits = longest <= Self::MAX_MESSAGE_BYTES;
-        check("message_bytes", longest, fits, "at most 1073741776")?;
+        let (longest, queue) = (self.message_bytes, self.send_queue);
+        check_in("extents", self.extents, 1..=MAX_EXTENTS, "1 to 65536")?;
+        check_in("message_bytes", longest, ..=Self::MAX_MESSAGE_BYTES, "at most 1073741776")?;
         let bytes = self.chosen_extent_bytes();
         let fits = (extent_bytes_for(longest)..=MAX_EXTENT_BYTES.into()).contains(&bytes.into());
         let rule = "0 (choose), or a multiple of 64 up to 1 GiB, with room for the longest \
                     message and 48 bytes";
         check("extent_bytes", self.extent_bytes, fits && bytes.is_multiple_of(64), rule)?;
-        let queue = (Self::MIN_SEND_QUEUE..=Self::MAX_SEND_QUEUE).contains(&self.send_queue);
-        check("send_queue", self.send_queue, queue, "3 to 16384")?;
-        let batch = (1..=self.send_queue / Self::MIN_SEND_QUEUE).contains(&self.batch);
-        check("batch", self.batch, batch, "1 to a third of the send queue")?;
-        let signal = self.signal_every <= self.send_queue;
+        let range = Self::MIN_SEND_QUEUE..=Self::MAX_SEND_QUEUE;
+        check_in("send_queue", queue, range, "3 to 16384")?;
+        let batch = 1..=queue / Self::MIN_SEND_QUEUE;
+        check_in("batch", self.batch, batch, "1 to a third of the send queue")?;
         let rule = "0 (choose) to the length of the send queue";
-        check("signal_every", self.signal_every, signal, rule)?;
+        check_in("signal_every", self.signal_every, ..=queue, rule)?;
         self.common.validate()
     }
 
     /// `signal_every`, chosen where it was left open.
     pub(super) fn signal_interval(&self) -> u32 {
-        match self.signal_every {
-            0 => (self.send_queue / 4).max(1),
-            chosen => chosen,
-        }
+        chosen(self.signal_every, (self.send_queue / 4).max(1))
     }
 
     /// [`extent_bytes`](Config::extent_bytes), chosen where it was left open.
@@ -112,19 +107,13 @@ impl Config {
     pub fn chosen_extent_bytes(&self) -> u32 {
         /// Bytes of an extent, where messages are small.
         const USUAL: u64 = 16 << 10;
-        match self.extent_bytes {
-            0 => {
-                let four = (4 * extent_bytes_for(self.message_bytes)).next_multiple_of(64);
-                four.max(USUAL).min(MAX_EXTENT_BYTES.into()) as u32
-            }
-            chosen => chosen,
-        }
+        let four = (4 * extent_bytes_for(self.message_bytes)).next_multiple_of(64);
+        chosen(self.extent_bytes, four.max(USUAL).min(MAX_EXTENT_BYTES.into()) as u32)
     }
 
     /// The ring of a receiver for up to `max_peers` senders.
     pub(super) fn layout(&self, max_peers: u32) -> Result<Layout, ConfigError> {
-        let links = (1..=MAX_LINKS / 2).contains(&max_peers);
-        check("max_peers", max_peers, links, "1 to 32768")?;
+        check_in("max_peers", max_peers, 1..=MAX_LINKS / 2, "1 to 32768")?;
         // With fewer, peers that sleep could have them all.
         let (value, rule) = (self.extents, "at least 2 for each peer, and at most 65536");
         check("extents", value, u64::from(value) >= 2 * u64::from(max_peers), rule)?;

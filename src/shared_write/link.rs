@@ -4,16 +4,14 @@ use std::collections::VecDeque;
 
 use conn_core::ring::offer::Place;
 use conn_core::shared_write::{ExtentError, STOP_BYTES, STOPPED, padded};
-use conn_core::wr::WrClass;
-use verbs_safe::{Completion, SendOp};
+use verbs_safe::Completion;
 
 use super::ring::Ring;
-use crate::checked;
 use crate::copies::{BULK, Copies, Message};
 use crate::error::{CloseReason, ProtocolError};
 use crate::peer::Peer;
 use crate::places::Peered;
-use crate::posting::Posting;
+use crate::posting::{Posting, field};
 use crate::receiving;
 use crate::ring::memory::remote;
 
@@ -61,13 +59,7 @@ impl Link {
 }
 
 impl Peered for Link {
-    fn posting(&self) -> &Posting {
-        &self.posting
-    }
-
-    fn posting_mut(&mut self) -> &mut Posting {
-        &mut self.posting
-    }
+    field!(posting, posting_mut: Posting);
 }
 
 impl receiving::Link for Link {
@@ -105,14 +97,7 @@ impl receiving::Link for Link {
     }
 
     fn stop(&mut self, taken: u64) {
-        let written = self.posting.slot().and_then(|slot| checked::put(&[taken, STOPPED], slot));
-        let remote = remote(self.peer_stop, 0, STOP_BYTES);
-        let op = SendOp::Write { len: STOP_BYTES as u32, remote };
-        let staged = written.map(|()| self.posting.stage(op, WrClass::Control, true));
-        if !matches!(staged, Some(Ok(Some(_)))) || self.posting.post().is_err() {
-            let qp = self.posting.qp_num();
-            tracing::debug!(qp, "no room to say that nothing more is taken");
-        }
+        self.write_stop([taken, STOPPED], remote(self.peer_stop, 0, STOP_BYTES));
     }
 
     fn has_heard_goodbye(&self, ring: &Ring) -> bool {
@@ -132,8 +117,7 @@ impl receiving::Link for Link {
         ring.close(self.number);
     }
 
-    /// It has no memory of its own.
-    fn registered_bytes(&self) -> u64 {
-        0
+    fn shared_bytes(ring: &Ring) -> u64 {
+        ring.region.len() as u64
     }
 }

@@ -1,14 +1,8 @@
 //! The receiving half: one thread, one completion queue, one ring for any number of peers.
 
 use super::link::Link;
-use crate::arm::Arm;
-use crate::copies::Message;
-use crate::error::RecvError;
-use crate::half::{RecvHalf, driven};
-use crate::peer::Peer;
-use crate::receiving::Receiving;
-use crate::wait::Deadline;
-use crate::wire::ConnectedQp;
+use crate::posting::field;
+use crate::receiving::{Receives, Receiving};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,46 +43,10 @@ impl Receiver {
     }
 }
 
-impl RecvHalf for Receiver {
-    type Message = Message;
+impl Receives for Receiver {
+    type Link = Link;
 
-    fn peers(&self) -> usize {
-        self.receiving.peers()
-    }
-
-    fn registered_bytes(&self) -> u64 {
-        self.receiving.shared.region.len() as u64
-    }
-
-    #[inline]
-    fn try_recv(&mut self) -> Result<Message, RecvError> {
-        self.receiving.try_recv()
-    }
-
-    #[inline]
-    fn try_recv_each(&mut self, each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
-        self.receiving.try_recv_each(each)
-    }
-
-    fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        self.receiving.arm()
-    }
-}
-
-impl driven::Receiver for Receiver {
-    type Taken = Message;
-
-    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        self.receiving.recv_until(deadline)
-    }
-
-    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.receiving.qp_of(peer)
-    }
-
-    fn abandon(&mut self) {
-        self.receiving.abandon();
-    }
+    field!(receiving, receiving_mut: Receiving<Link>);
 }
 
 impl Drop for Receiver {

@@ -14,10 +14,12 @@ use crate::arm::Arm;
 use crate::checked;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within};
+use crate::posting::field;
 use crate::ring::memory::remote;
 use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
 use crate::wait::POLL_SLEEP;
+use crate::waiting::Waits;
 use crate::writing::{Writes, Writing};
 
 /// Counters of what a sender has done so far.
@@ -100,19 +102,15 @@ const FIRST_REST: Duration = Duration::from_micros(1);
 /// Messages between two looks at the completions of the requests for a ticket.
 const MESSAGES_PER_LOOK: u64 = 8;
 
-/// Parts of a sender, which the set-up hands over.
-pub(super) struct SenderParts {
-    pub(super) writing: Writing,
-    pub(super) core: ExtentSender,
-    pub(super) peer: PeerRing,
-    pub(super) memory: SharedRegion,
-    pub(super) landing: RegionId,
-    pub(super) limit: u32,
-}
-
 impl Sender {
-    pub(super) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { writing, core, peer, memory, landing, limit } = parts;
+    /// `landing` names the memory in the send queue.
+    pub(super) fn new(
+        writing: Writing,
+        core: ExtentSender,
+        peer: PeerRing,
+        (memory, landing): (SharedRegion, RegionId),
+        limit: u32,
+    ) -> Sender {
         Sender {
             writing,
             core,
@@ -257,11 +255,8 @@ impl Sender {
         class: WrClass,
         awaited: bool,
     ) -> Result<WrId, SendError> {
-        let len = checked::checked_bytes(words.len()) as u64;
-        let op = self.write(at, len);
-        let slot = self.writing.half.posting.slot().ok_or(SendError::Full(Full::Requests))?;
-        let _ = checked::put(words, slot);
-        let staged = self.writing.half.posting.stage(op, class, awaited)?;
+        let to = self.remote(at, checked::checked_bytes(words.len()) as u64);
+        let staged = self.writing.half.posting.stage_words(words, to, class, awaited)?;
         self.writing.mark(staged)
     }
 
@@ -329,10 +324,8 @@ impl Sender {
             }
             _ => self.core.on_entry(word(DECIDED_LANDS_AT), word(ENTRY_LANDS_AT)),
         };
-        let is_new = is_new.map_err(|e| {
-            let reason = CloseReason::Protocol(ProtocolError::Claim(e));
-            self.writing.half.posting.fail(reason)
-        })?;
+        let is_new =
+            is_new.map_err(|e| self.fail(CloseReason::Protocol(ProtocolError::Claim(e))))?;
         self.news += usize::from(is_new);
         self.rest = if is_new { Duration::ZERO } else { (2 * self.rest).max(FIRST_REST) };
         self.rest = self.rest.min(POLL_SLEEP);
@@ -400,13 +393,7 @@ impl Sender {
 }
 
 impl Writes for Sender {
-    fn writing(&self) -> &Writing {
-        &self.writing
-    }
-
-    fn writing_mut(&mut self) -> &mut Writing {
-        &mut self.writing
-    }
+    field!(writing, writing_mut: Writing);
 
     fn listen(&mut self, is_last: bool) -> Result<bool, SendError> {
         let look = || checked::observe(&self.memory, 0);
@@ -415,10 +402,7 @@ impl Writes for Sender {
             Ok(None) => {}
             Ok(Some(_)) if self.writing.half.posting.ended().is_some() => return Ok(false),
             Ok(Some(taken)) => return Err(self.peer_stopped(taken)),
-            Err(e) => {
-                let reason = CloseReason::Protocol(ProtocolError::Claim(e));
-                return Err(self.writing.half.posting.fail(reason).into());
-            }
+            Err(e) => return Err(self.fail(CloseReason::Protocol(ProtocolError::Claim(e)))),
         }
         if is_last || self.writing.half.posting.ended().is_some() {
             return Ok(false);
@@ -453,10 +437,6 @@ impl Writes for Sender {
 impl Driving for Sender {
     fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
         self.claim(bytes)
-    }
-
-    fn set_gathers(&mut self, on: bool) -> bool {
-        std::mem::replace(&mut self.writing.gathers, on)
     }
 }
 

@@ -4,35 +4,32 @@
 use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::shared_write::terms::{TERMS_LEN, Terms};
 use conn_core::shared_write::{ExtentSender, STOP_BYTES, record_bytes};
-use verbs_safe::{
-    Atomics, CompletionChannel, CompletionQueue, QueuePairConfig, RecvSide, RemoteAccess,
-    SharedRegion,
-};
+use verbs_safe::{Atomics, QueuePairConfig, RecvSide, RemoteAccess};
 
 use super::link::Link;
 use super::ring::Ring;
-use super::sender::{CONTROL, MEMORY_BYTES, PeerRing, Sender, SenderParts};
+use super::sender::{CONTROL, MEMORY_BYTES, PeerRing, Sender};
 use super::{Config, Receiver, SharedWrite};
 use crate::device::Device;
-use crate::error::{ConfigError, ConnectError};
-use crate::half::driven::Sender as _;
-use crate::new_pair::NewPair;
+use crate::error::ConnectError;
+use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
-use crate::protocol::{NoPool, Protocol, Served};
+use crate::posting::AtEnd;
+use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::receiving::Receiving;
 use crate::ring::memory::{peer_memory, place};
-use crate::setup::{self, Agreement, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
+use crate::setup::{Agreement, FixedTerms, check_direction, unfit};
 use crate::waiting::Waiting;
-use crate::wire::{Wire, completion_queue, entries_for, tracker};
+use crate::wire::{entries_for, tracker};
 use crate::writing::Writing;
 
 /// Send-queue slots of a receiver: a probe, and the stop.
 const LINK_QUEUE: u32 = 4;
 /// READs and atomics in flight.
 const RD_ATOMIC: u8 = 4;
-/// Access rights of a receiver in a sender's memory.
-const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+type NewSender = HalfDraft<Terms, Sender>;
+type NewLink = HalfDraft<Terms, Link, Receiver>;
 
 impl Served for SharedWrite {
     const ID: ProtocolId = ProtocolId::SHARED_WRITE;
@@ -41,16 +38,7 @@ impl Served for SharedWrite {
 }
 
 impl Protocol for SharedWrite {
-    type Config = Config;
-    type Pool = NoPool;
-    type Sender = Sender;
-    type Receiver = Receiver;
-    type NewSender = NewSender;
-    type NewLink = NewLink;
-
-    fn validate(config: &Config) -> Result<(), ConfigError> {
-        config.validate()
-    }
+    own_types!(NoPool);
 
     fn receiver(
         device: &Device,
@@ -64,27 +52,43 @@ impl Protocol for SharedWrite {
         }
         let layout = config.layout(max_peers)?;
         let entries = entries_for(LINK_QUEUE, max_peers)?;
-        let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
+        let waiting = Waiting::create(device, entries, config.common)?;
         let ring = Ring::new(device, layout)?;
-        Ok(Receiver { receiving: Receiving::new(ring, cq, channel, max_peers, config.common) })
+        Ok(Receiver { receiving: Receiving::new(ring, waiting, max_peers) })
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let pd = device.new_domain()?;
+        let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + CONTROL;
-        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
+        let waiting = Waiting::create(device, depth, config.common)?;
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: WRITES,
             max_send_wr: depth,
             send_slots: depth,
             send_slot_bytes: record_bytes(config.message_bytes) as usize,
             max_inline: config.inline.asked_bytes(),
-            ..QueuePairConfig::new(&cq, &cq)
+            ..shape(&config.common, &waiting.cq, WRITES)
         };
-        let pair = NewPair::create(device, &pd, &shape, ())?;
+        let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let memory = peer_memory(device, &pd, MEMORY_BYTES, WRITES)?;
-        Ok(NewSender { pair, cq, channel, memory, config: *config })
+        // No more than the stop is the receiver's to write, as far as it knows.
+        let terms = Terms::Sender { place: place(&memory) };
+        Ok(NewSender::new(pair.endpoint(0, 0), terms, move |peer, wire, _| {
+            let Terms::Receiver { place, layout, link, apart } = peer.terms else {
+                return Err(unfit("it has no ring to write to"));
+            };
+            let landing = pair.queues.send.attach(&memory);
+            let landing = landing.map_err(|e| wire.device.error("attach memory", &e))?;
+            let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
+            let at_end = AtEnd::ErrUnlessClosed;
+            let (posting, _) = pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+            Ok(Sender::new(
+                Writing::new(posting, waiting, config.batch),
+                ExtentSender::new(layout),
+                PeerRing { place, link, apart },
+                (memory, landing),
+                layout.max_message().min(config.message_bytes),
+            ))
+        }))
     }
 
     fn new_link(
@@ -100,20 +104,30 @@ impl Protocol for SharedWrite {
         let layout = *ring.layout();
         let number = ring.core.vacant().ok_or(ConnectError::TooManyPeers(layout.links()))?;
         let shape = QueuePairConfig {
-            port: config.common.transport.port,
-            access: RemoteAccess::ALL,
             max_send_wr: LINK_QUEUE,
             send_slots: LINK_QUEUE,
             send_slot_bytes: STOP_BYTES as usize,
             max_inline: config.inline.asked_bytes(),
             recv: RecvSide::None,
-            ..QueuePairConfig::new(receiving.cq(), receiving.cq())
+            ..shape(&config.common, receiving.cq(), RemoteAccess::ALL)
         };
         let pair = NewPair::create(device, &ring.pd, &shape, ())?;
         ring.clear_link(number);
         let (place, apart) = (place(&ring.region), !pair.queues.control.data_in_order());
         let terms = Terms::Receiver { place, layout, link: number, apart };
-        Ok(NewLink { pair, terms, number })
+        let endpoint = pair.endpoint(0, layout.max_message());
+        Ok(NewLink::new(endpoint, terms, move |peer, wire, receiver| {
+            let Terms::Sender { place } = peer.terms else {
+                return Err(unfit("it has no memory for our stop"));
+            };
+            let tracker = tracker(LINK_QUEUE / 2, LINK_QUEUE / 2, LINK_QUEUE / 2);
+            let at_end = AtEnd::ErrUnlessClosed;
+            let (posting, _) = pair.connect(&peer.endpoint, wire, tracker, at_end)?;
+            // From here on it may take tickets.
+            receiver.receiving.shared.core.open(number);
+            let (is_broken, copied) = (false, Vec::new());
+            Ok(Link { posting, number, peer_stop: place, is_broken, copied })
+        }))
     }
 
     fn agreement(_: &Device, _: &Config, _: bool) -> Result<Agreement, ConnectError> {
@@ -135,116 +149,18 @@ impl FixedTerms for Terms {
     }
 }
 
-/// A sending half: its queue pair waits for the peer's.
-#[derive(Debug)]
-pub struct NewSender {
-    pair: NewPair,
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    memory: SharedRegion,
-    config: Config,
-}
+impl LinkHost for Receiver {
+    type Link = Link;
 
-impl NewHalf for NewSender {
-    type Terms = Terms;
-    type Done = Sender;
-
-    fn endpoint(&self) -> Endpoint {
-        self.pair.endpoint(0, 0)
+    fn add(&mut self, link: Link) -> Peer {
+        let longest = self.receiving.shared.layout().max_message();
+        self.receiving.add(link, longest)
     }
 
-    /// No more than the stop is the receiver's to write, as far as it knows.
-    fn terms(&self) -> Terms {
-        Terms::Sender { place: place(&self.memory) }
-    }
-}
-
-impl setup::NewSender for NewSender {
-    fn connect(mut self, peer: &PeerHalf<Terms>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
-        let Terms::Receiver { place, layout, link, apart } = peer.terms else {
-            return Err(unfit("it has no ring to write to"));
-        };
-        let landing = self.pair.queues.send.attach(&self.memory);
-        let landing = landing.map_err(|e| wire.device.error("attach memory", &e))?;
-        let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
-        let config = self.config;
-        let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
-        let posting = Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed);
-        let waiting = Waiting::new(self.cq, self.channel, config.common);
-        Ok(Sender::new(SenderParts {
-            writing: Writing::new(posting, waiting, config.batch),
-            core: ExtentSender::new(layout),
-            peer: PeerRing { place, link, apart },
-            memory: self.memory,
-            landing,
-            limit: layout.max_message().min(config.message_bytes),
-        }))
-    }
-
-    fn abandon(mut sender: Sender) {
-        sender.abandon();
-    }
-}
-
-/// A receiver's side of a queue pair that waits for its peer.
-#[derive(Debug)]
-pub struct NewLink {
-    pair: NewPair,
-    terms: Terms,
-    number: u32,
-}
-
-impl NewHalf for NewLink {
-    type Terms = Terms;
-    type Done = Link;
-
-    fn endpoint(&self) -> Endpoint {
-        let max_message = match self.terms {
-            Terms::Receiver { layout, .. } => layout.max_message(),
-            Terms::Sender { .. } => 0,
-        };
-        self.pair.endpoint(0, max_message)
-    }
-
-    fn terms(&self) -> Terms {
-        self.terms
-    }
-}
-
-impl setup::NewLink for NewLink {
-    type Receiver = Receiver;
-
-    fn connect(
-        self,
-        peer: &PeerHalf<Terms>,
-        wire: &Wire<'_>,
-        receiver: &mut Receiver,
-    ) -> Result<Link, ConnectError> {
-        let Terms::Sender { place } = peer.terms else {
-            return Err(unfit("it has no memory for our stop"));
-        };
-        let (control, send, _) = self.pair.connect(&peer.endpoint, wire)?;
-        // From here on it may take tickets.
-        receiver.receiving.shared.core.open(self.number);
-        let tracker = tracker(LINK_QUEUE / 2, LINK_QUEUE / 2, LINK_QUEUE / 2);
-        Ok(Link {
-            posting: Posting::new(control, send, tracker, AtEnd::ErrUnlessClosed),
-            number: self.number,
-            peer_stop: place,
-            is_broken: false,
-            copied: Vec::new(),
-        })
-    }
-
-    fn join(link: Link, receiver: &mut Receiver) -> Peer {
-        let longest = receiver.receiving.shared.layout().max_message();
-        receiver.receiving.add(link, longest)
-    }
-
-    fn abandon(link: Link, receiver: &mut Receiver) {
+    fn forget(&mut self, link: Link) {
         let number = link.number;
         // Its queue pair first: nothing of it arrives any more.
         drop(link);
-        receiver.receiving.shared.close(number);
+        self.receiving.shared.close(number);
     }
 }

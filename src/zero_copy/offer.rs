@@ -14,7 +14,7 @@ mod sealed {
 
 /// Registered memory that stays unchanged while a [`ZeroCopySend`](super::ZeroCopySend) has it:
 /// a [`Buffer`], or a [`FrozenBuffer`] that several senders have at a time.
-pub trait Offer: fmt::Debug + Send + sealed::Sealed {
+pub trait Offer: fmt::Debug + Send + sealed::Sealed + 'static {
     /// Bytes of it.
     fn bytes(&self) -> usize;
 

@@ -77,7 +77,7 @@ impl<R: Landing> Link<R> {
     }
 
     fn stage_words(&mut self, words: Words) -> Result<(), String> {
-        self.work.words_written += 1;
+        self.work.heads_written += 1;
         let slot = self.queue.next_slot().ok_or("no slot for a head")?;
         checked::put(&[words.head, words.landed], slot).ok_or("no room for a head")?;
         let to: RemoteSpan = remote(self.block, HEAD_AT, WORDS_BYTES.into());

@@ -11,10 +11,11 @@ use std::time::Duration;
 use conn_core::ring::RecordError;
 use verbs_safe::{Claim, ClaimedBytes, Claims, SharedLandingRing};
 
-use super::{Receiver, ReceiverStats, recv_until};
-use crate::buffered_read::link::{Link, Work};
+use super::{Receiver, recv_until};
+use crate::buffered_read::link::{Link, ReceiverStats};
+use crate::common::Common;
 use crate::error::{CloseReason, ProtocolError, RecvError};
-use crate::half::RecvHalf;
+use crate::half::{RecvHalf, received_message};
 use crate::peer::Peer;
 use crate::wait::{Deadline, Idle, Step, WaitStrategy};
 
@@ -79,9 +80,7 @@ struct Inner {
     /// The sender's answer to the end is not waited for.
     is_abandoned: AtomicBool,
     peer: Peer,
-    wait: WaitStrategy,
-    keepalive: Duration,
-    linger: Duration,
+    common: Common,
     messages: AtomicU64,
     bytes: AtomicU64,
 }
@@ -97,29 +96,7 @@ pub struct SharedMessage {
     peer: Peer,
 }
 
-impl SharedMessage {
-    /// The peer that sent it.
-    #[must_use]
-    pub fn peer(&self) -> Peer {
-        self.peer
-    }
-}
-
-impl std::ops::Deref for SharedMessage {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl AsRef<[u8]> for SharedMessage {
-    #[inline]
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
+received_message!(SharedMessage, |message| &message.bytes);
 
 impl Receiver {
     /// Gives the half to several threads.
@@ -154,9 +131,7 @@ impl Receiver {
             link: Mutex::new(link),
             has_transfers: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
-            wait: self.wait,
-            keepalive: self.keepalive,
-            linger: self.linger,
+            common: self.common,
             messages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         };
@@ -222,7 +197,8 @@ impl SharedReceiver {
         if !matches!(first, Err(RecvError::Empty)) {
             return first;
         }
-        let idle = Idle::new(self.inner.wait, deadline, self.inner.keepalive);
+        let Common { wait, keepalive, .. } = self.inner.common;
+        let idle = Idle::new(wait, deadline, keepalive);
         let sleep = |me: &mut &Self, time, idle: &mut Idle| {
             me.inner.with_link_if_free(Link::tell_all);
             host::time::sleep(idle.short_sleep(time));
@@ -251,17 +227,11 @@ impl SharedReceiver {
     /// Returns the counters of what was done so far.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
-        let Work { work_requests, reads, read_bytes, tail_reads, words_written } =
-            self.inner.lock().work();
         ReceiverStats {
             // Relaxed: they count, and guard nothing.
             messages: self.inner.messages.load(Ordering::Relaxed),
             bytes: self.inner.bytes.load(Ordering::Relaxed),
-            work_requests,
-            reads,
-            read_bytes,
-            tail_reads,
-            heads_written: words_written,
+            ..self.inner.lock().work()
         }
     }
 
@@ -364,7 +334,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let link = self.link.get_mut();
         link.stop();
-        let linger = if *self.is_abandoned.get_mut() { Duration::ZERO } else { self.linger };
+        let is_abandoned = *self.is_abandoned.get_mut();
+        let linger = if is_abandoned { Duration::ZERO } else { self.common.linger };
         let deadline = Deadline::after(linger);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, linger);
         while !link.is_quiet() && idle.step() != Step::TimedOut {}

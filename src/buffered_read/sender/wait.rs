@@ -5,20 +5,13 @@ use conn_core::wr::WrId;
 use super::{Heard, Sender};
 use crate::checked;
 use crate::error::{CloseReason, Full, SendError};
+use crate::posting::field;
 use crate::sending::{Driving, Half, Sends};
 use crate::wait::{Deadline, Idle};
 use crate::waiting::For;
 
 impl Sends for Sender {
-    #[inline]
-    fn half(&self) -> &Half {
-        &self.half
-    }
-
-    #[inline]
-    fn half_mut(&mut self) -> &mut Half {
-        &mut self.half
-    }
+    field!(half, half_mut: Half);
 
     /// Counts what has become known since the last call, by whichever look.
     fn progress(&mut self) -> Result<usize, SendError> {
@@ -109,11 +102,6 @@ impl Driving for Sender {
             self.wake_receiver_for_certain();
         }
         true
-    }
-
-    /// There is nothing to gather.
-    fn set_gathers(&mut self, _on: bool) -> bool {
-        false
     }
 }
 

@@ -22,7 +22,7 @@ impl Sender {
     #[inline]
     pub(super) fn is_short(&self, message: &[u8]) -> bool {
         self.posts_short
-            && !self.writing.gathers
+            && !self.writing.half.gathers
             && message.len() <= MAX_PAYLOAD
             && self.core.gathered() == 0
             && self.writing.half.posting.room() >= PUSH_REQUESTS

@@ -4,19 +4,14 @@ use conn_core::wr::WrId;
 
 use super::Sender;
 use crate::error::{Full, SendError};
+use crate::posting::field;
 use crate::sending::{Driving, Sends};
 use crate::wait::{Deadline, Idle};
 use crate::waiting::For;
 use crate::writing::{Writes, Writing};
 
 impl Writes for Sender {
-    fn writing(&self) -> &Writing {
-        &self.writing
-    }
-
-    fn writing_mut(&mut self) -> &mut Writing {
-        &mut self.writing
-    }
+    field!(writing, writing_mut: Writing);
 
     fn listen(&mut self, is_last: bool) -> Result<bool, SendError> {
         self.look_for_head(is_last)
@@ -43,10 +38,6 @@ impl Writes for Sender {
 impl Driving for Sender {
     fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
         self.grant(bytes).map(drop)
-    }
-
-    fn set_gathers(&mut self, on: bool) -> bool {
-        std::mem::replace(&mut self.writing.gathers, on)
     }
 
     fn on_stall(&mut self, full: Full, stalled: bool, _: &mut Idle) -> bool {

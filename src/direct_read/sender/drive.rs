@@ -46,7 +46,7 @@ impl<B: Offer> Sender<B> {
             if wanted && self.config.ack == AckMode::Pull {
                 self.start_pull()?;
             }
-            if self.half.posting.queue().staged() > 0 && (wanted || !self.gathers) {
+            if self.half.posting.queue().staged() > 0 && (wanted || !self.half.gathers) {
                 self.half.posting.post()?;
             }
         }

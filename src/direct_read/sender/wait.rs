@@ -8,6 +8,7 @@ use verbs_safe::SendOp;
 
 use super::{Sender, Ticket};
 use crate::error::{Full, SendError};
+use crate::posting::field;
 use crate::sending::{Half, Sends};
 use crate::wait::Deadline;
 use crate::waiting::For;
@@ -59,15 +60,7 @@ impl<B: Offer> driven::Sender for Sender<B> {
 }
 
 impl<B: Offer> Sends for Sender<B> {
-    #[inline]
-    fn half(&self) -> &Half {
-        &self.half
-    }
-
-    #[inline]
-    fn half_mut(&mut self) -> &mut Half {
-        &mut self.half
-    }
+    field!(half, half_mut: Half);
 
     fn progress(&mut self) -> Result<usize, SendError> {
         self.take_news(true)

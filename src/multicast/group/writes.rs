@@ -14,11 +14,7 @@ impl Group {
             let Some(push) = next else { break };
             self.stage(push);
         }
-        for peer in self.peers.iter_mut().flatten() {
-            if !peer.post() {
-                peer.give_up();
-            }
-        }
+        self.post();
         self.give_up_broken();
         self.slots.on_pushed(self.machine.pushed_turns());
     }
@@ -29,13 +25,18 @@ impl Group {
         if self.all_have_room() {
             return true;
         }
+        self.post();
+        self.reap();
+        self.all_have_room()
+    }
+
+    #[inline]
+    fn post(&mut self) {
         for peer in self.peers.iter_mut().flatten() {
             if !peer.post() {
                 peer.give_up();
             }
         }
-        self.reap();
-        self.all_have_room()
     }
 
     /// Does not wait for a member that is cut off: its device may retry for long.

@@ -71,8 +71,8 @@ impl Receiver {
     ) -> Result<Member, ConnectError> {
         let mut backoff = SleepBackoff::default();
         loop {
-            let may_wait = self.links.has_stale();
-            if self.links.has_room_for_stale() || !may_wait {
+            let may_wait = !self.links.stale.is_empty();
+            if self.links.stale.has_room() || !may_wait {
                 match pool.join(address, max_loan) {
                     Err(ConnectError::TooManyPeers(_)) if may_wait => {}
                     done => return done,
@@ -81,7 +81,7 @@ impl Receiver {
             if !self.sweep() {
                 return pool.join(address, max_loan);
             }
-            if self.links.waits_for_device() {
+            if self.links.stale.wait_for_device() {
                 backoff.wait(self.waiting.common.linger);
             }
         }

@@ -106,11 +106,11 @@ impl Receiver {
                 Ok(_) => continue,
                 Err(_) => return,
             }
-            if !self.links.has_stale() || linger.is_zero() {
+            if self.links.stale.is_empty() || linger.is_zero() {
                 return;
             }
             // Each has its time, at most `linger`.
-            if self.links.waits_for_device() {
+            if self.links.stale.wait_for_device() {
                 backoff.wait(linger);
             }
         }
@@ -145,7 +145,7 @@ impl Receiver {
             let place = self.links.find(completion.qp_num());
             match place.and_then(|place| self.links.get_mut(place)) {
                 Some(link) => link.absorb(completion),
-                None => self.links.absorb_stale(completion),
+                None => self.links.stale.absorb(completion),
             }
         }
         Ok(polled)

@@ -7,19 +7,12 @@ use verbs_safe::SendOp;
 use super::Sender;
 use crate::error::{Full, SendError};
 use crate::half::SendHalf;
+use crate::posting::field;
 use crate::sending::{Driving, Half, Sends};
 use crate::wait::Idle;
 
 impl Sends for Sender {
-    #[inline]
-    fn half(&self) -> &Half {
-        &self.half
-    }
-
-    #[inline]
-    fn half_mut(&mut self) -> &mut Half {
-        &mut self.half
-    }
+    field!(half, half_mut: Half);
 
     fn progress(&mut self) -> Result<usize, SendError> {
         self.take_completions()
@@ -110,7 +103,7 @@ impl Driving for Sender {
 
     fn set_gathers(&mut self, on: bool) -> bool {
         self.book();
-        let before = std::mem::replace(&mut self.gathers, on);
+        let before = std::mem::replace(&mut self.half.gathers, on);
         self.open_run();
         before
     }

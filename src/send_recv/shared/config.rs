@@ -2,7 +2,7 @@
 
 use conn_core::loan::KEPT;
 
-use crate::error::{ConfigError, check};
+use crate::error::{ConfigError, check, check_in, chosen};
 use crate::send_recv::Config;
 
 /// Way in which freed buffers get back into the shared receive queue.
@@ -95,7 +95,7 @@ impl SharedConfig {
             buffer_bytes: config.message_bytes,
             max_peers,
             reposting: Reposting::default(),
-            repost_batch: if config.repost_batch == 0 { 32 } else { config.repost_batch },
+            repost_batch: chosen(config.repost_batch, 32),
         }
     }
 
@@ -104,12 +104,10 @@ impl SharedConfig {
     /// # Errors
     /// The first field that is out of its range, with the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let fits = (1..=Self::MAX_BUFFERS).contains(&self.buffers);
-        check("buffers", self.buffers, fits, "1 to 16777216")?;
-        let fits = (1..=Config::MAX_MESSAGE_BYTES).contains(&self.buffer_bytes);
-        check("buffer_bytes", self.buffer_bytes, fits, "1 to 1073741824")?;
-        let fits = (1..=Self::MAX_PEERS).contains(&self.max_peers);
-        check("max_peers", self.max_peers, fits, "1 to 1048576")?;
+        let longest = Config::MAX_MESSAGE_BYTES;
+        check_in("buffers", self.buffers, 1..=Self::MAX_BUFFERS, "1 to 16777216")?;
+        check_in("buffer_bytes", self.buffer_bytes, 1..=longest, "1 to 1073741824")?;
+        check_in("max_peers", self.max_peers, 1..=Self::MAX_PEERS, "1 to 1048576")?;
         let fits = self.buffers / KEPT >= self.max_peers;
         check("buffers", self.buffers, fits, "at least 3 for each of max_peers")
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use conn_core::loan::{Due, JoinError, Lender, LenderError, LenderSlot};
 
 use super::config::SharedConfig;
-use super::state::{Address, Inner, Store, UNCOUNTED, lock};
+use super::state::{Address, Inner, Store, UNCOUNTED};
 use crate::error::ConnectError;
 
 /// Members that have waited for so long have the lender recall loans that are not used: one
@@ -52,7 +52,7 @@ impl Store {
 impl Inner {
     /// Sets buffers aside for one more member; its number.
     pub(super) fn join(&self, address: &Address, max_loan: u32) -> Result<u32, ConnectError> {
-        let mut store = lock(&self.store);
+        let mut store = self.store.lock();
         let joined = store.lender.join(max_loan).map_err(|e| match e {
             JoinError::Full => ConnectError::TooManyPeers(self.config.max_peers),
             _ => ConnectError::System {
@@ -82,12 +82,12 @@ impl Inner {
 
     /// Takes what is due to a member.
     pub(super) fn take_due(&self, member: u32) -> Due {
-        lock(&self.store).lender.take(member).unwrap_or_default()
+        self.store.lock().lender.take(member).unwrap_or_default()
     }
 
     /// Grants a member its share again, if it may have it; reports whether it may.
     pub(super) fn take_share(&self, member: u32) -> bool {
-        lock(&self.store).lender.take_share(member).unwrap_or(false)
+        self.store.lock().lender.take_share(member).unwrap_or(false)
     }
 
     /// Has loans recalled when members have waited for long enough.
@@ -103,7 +103,7 @@ impl Inner {
     }
 
     fn settle(&self, change: impl FnOnce(&mut Store) -> Result<(), LenderError>) {
-        let mut store = lock(&self.store);
+        let mut store = self.store.lock();
         let changed = change(&mut store);
         debug_assert_eq!(changed, Ok(()), "a member that the lender does not know so");
         self.tell(&mut store);

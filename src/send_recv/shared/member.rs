@@ -43,24 +43,12 @@ impl SharedPool {
         address: &Address,
         max_loan: Option<u32>,
     ) -> Result<Member, ConnectError> {
-        Member::new(self.clone(), address, max_loan)
-    }
-}
-
-impl Member {
-    /// One more member of `shared`; its loans have up to `max_loan` credits, or it has no
-    /// credits at all.
-    fn new(
-        shared: SharedPool,
-        address: &Address,
-        max_loan: Option<u32>,
-    ) -> Result<Member, ConnectError> {
-        let inner = &shared.owner.inner;
+        let inner = &self.owner.inner;
         let index = inner.join(address, max_loan.unwrap_or(1))?;
         let gathers = inner.config.reposting == Reposting::Combining;
         Ok(Member {
-            pool: shared.owner.pool.clone(),
-            shared,
+            pool: self.owner.pool.clone(),
+            shared: self.clone(),
             index,
             origin: if max_loan.is_some() { index } else { UNCOUNTED | index },
             loans: max_loan.map(|_| LoanGrantor::new()),
@@ -72,7 +60,9 @@ impl Member {
             has_left: false,
         })
     }
+}
 
+impl Member {
     /// The queue that receives complete as.
     pub(crate) fn queue_id(&self) -> QueueId {
         self.pool.queue_id()

@@ -8,10 +8,10 @@ use host::sync::Mutex;
 use host::thread::JoinHandle;
 
 use conn_core::combiner::Combiner;
-use conn_core::repost::{RepostQueue, RepostWord, words_for};
 
 use super::config::{Reposting, SharedConfig};
-use super::state::{Inner, MAX_LIST, NO_MEMBER, SharedReturn, Store, lock};
+use super::state::{Inner, MAX_LIST, NO_MEMBER, SharedReturn, Store};
+use crate::allocate::repost_queue;
 use crate::doorbell;
 use crate::error::ConnectError;
 use crate::wakeup::Wakeup;
@@ -19,17 +19,10 @@ use crate::wakeup::Wakeup;
 impl Inner {
     pub(super) fn new(config: SharedConfig) -> Result<Inner, ConnectError> {
         let system = |what| move |error| ConnectError::System { what, error };
-        let words = words_for(config.buffers);
-        let queue =
-            RepostQueue::new((0..words).map(|_| RepostWord::new()).collect(), config.buffers)
-                .map_err(|e| ConnectError::System {
-                    what: "a repost queue",
-                    error: std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string()),
-                })?;
         Ok(Inner {
             config,
             store: Mutex::new(Store::new(&config)),
-            queue,
+            queue: repost_queue(config.buffers).map_err(system("a repost queue"))?,
             combiner: Combiner::new(),
             origins: (0..config.buffers).map(|_| AtomicU32::new(NO_MEMBER)).collect(),
             has_waiting: AtomicBool::new(false),
@@ -54,7 +47,7 @@ impl Inner {
             for (origin, slot) in origins.iter_mut().zip(list) {
                 *origin = self.origins[*slot as usize].load(Ordering::Relaxed);
             }
-            let mut store = lock(&self.store);
+            let mut store = self.store.lock();
             if !self.post_list(&mut store, list) {
                 return self.tell_all(&store);
             }

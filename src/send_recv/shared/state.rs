@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use host::sync::{Mutex, MutexGuard};
+use host::sync::Mutex;
 use std::time::Instant;
 
 use conn_core::combiner::Combiner;
@@ -29,7 +29,8 @@ pub(super) const NO_MEMBER: u32 = u32::MAX;
 pub(super) struct Inner {
     pub(super) config: SharedConfig,
     /// The poster, and what is lent. A post is under a lock in any case: what it changes for
-    /// the members is booked under the same one, for each list once.
+    /// the members is booked under the same one, for each list once. It is taken also after a
+    /// holder has panicked: no code under it leaves things half done.
     pub(super) store: Mutex<Store>,
     pub(super) queue: RepostQueue<Box<[RepostWord]>>,
     pub(super) combiner: Combiner,
@@ -90,10 +91,4 @@ impl Recycle for SlotReturn {
             SlotReturn::Shared(shared) => shared.recycle(slot),
         }
     }
-}
-
-/// Locks, also after a holder has panicked: no code under these locks leaves things half
-/// done.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use host::thread::JoinHandle;
 
 use super::{Inner, SharedReceiver};
+use crate::common::Common;
 use crate::error::CloseReason;
 use crate::wait::{Deadline, Idle, SleepBackoff, Step};
 
@@ -125,7 +126,8 @@ impl StandIn {
                 (waits, progress) = (None, now);
                 continue;
             }
-            let new = || Idle::new(inner.wait, Deadline::NEVER, inner.keepalive);
+            let Common { wait, keepalive, .. } = inner.common;
+            let new = || Idle::new(wait, Deadline::NEVER, keepalive);
             let idle = waits.get_or_insert_with(new);
             if let Step::Sleep(time) = idle.step() {
                 inner.lock().tell_all();

@@ -1,0 +1,65 @@
+//! A receiver of a protocol whose messages are copied out: its calls are those of its [`Receiving`].
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use super::{Link, Receiving};
+use crate::arm::Arm;
+use crate::copies::{Message, Received};
+use crate::error::RecvError;
+use crate::half::{RecvHalf, driven};
+use crate::peer::Peer;
+use crate::wait::Deadline;
+use crate::wire::ConnectedQp;
+
+/// A receiver that is a [`Receiving`], and whose messages are copies.
+pub(crate) trait Receives: Debug + Send + Sized {
+    type Link: Link;
+
+    fn receiving(&self) -> &Receiving<Self::Link>;
+    fn receiving_mut(&mut self) -> &mut Receiving<Self::Link>;
+}
+
+impl<R: Receives> RecvHalf for R {
+    type Message = Message;
+
+    fn peers(&self) -> usize {
+        self.receiving().places.open() as usize
+    }
+
+    fn registered_bytes(&self) -> u64 {
+        let Receiving { places, shared, .. } = self.receiving();
+        let own: u64 = places.iter().map(|place| place.link.registered_bytes()).sum();
+        own + R::Link::shared_bytes(shared)
+    }
+
+    #[inline]
+    fn try_recv(&mut self) -> Result<Message, RecvError> {
+        self.receiving_mut().try_recv().map(Received::into_message)
+    }
+
+    #[inline]
+    fn try_recv_each(&mut self, each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
+        self.receiving_mut().try_recv_each(each)
+    }
+
+    fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
+        self.receiving_mut().arm()
+    }
+}
+
+impl<R: Receives> driven::Receiver for R {
+    type Taken = Message;
+
+    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+        self.receiving_mut().recv_until(deadline).map(Received::into_message)
+    }
+
+    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        self.receiving().places.qp_of(peer)
+    }
+
+    fn abandon(&mut self) {
+        self.receiving_mut().waiting.common.linger = Duration::ZERO;
+    }
+}
