@@ -29,9 +29,10 @@ pub(crate) trait Wire: Sized {
 
     /// Splits `bytes` into the value that they begin with, and what is behind it.
     #[inline]
-    fn split(mut bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let value = Self::take(&mut bytes)?;
-        Some((value, bytes))
+    fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        // The length is checked once.
+        let (mut value, behind) = bytes.split_at_checked(Self::LEN)?;
+        Some((Self::take(&mut value)?, behind))
     }
 }
 

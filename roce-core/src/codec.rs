@@ -8,10 +8,11 @@
 //! [`parse`] does not look at the [ICRC](crate::icrc): check that first.
 
 use crate::headers::{Bth, Headers, TVER};
-use crate::lengths::{self, ICRC, MAX_HEADERS, MAX_PACKET, MAX_PAYLOAD, MIN_PACKET, PATH_MTUS};
+use crate::lengths::{self, BITS_24, ICRC, MAX_HEADERS, MAX_PACKET, MAX_PAYLOAD, PATH_MTUS};
 use crate::opcode::{Opcode, PayloadRule};
 use crate::psn::Psn;
 
+mod error;
 mod extended;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
@@ -19,11 +20,9 @@ pub mod oracle;
 mod tests;
 mod write;
 
+pub use error::ParseError;
 use extended::HeaderReader;
 pub use write::{WriteError, write};
-
-/// The largest number of a queue pair, and the largest sequence number.
-const BITS_24: u32 = 0xff_ffff;
 
 /// A packet as it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,66 +31,6 @@ pub struct Packet<'a> {
     pub headers: Headers,
     /// The payload, without padding.
     pub payload: &'a [u8],
-}
-
-/// Reason why bytes are no packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ParseError {
-    /// There is no room for a base transport header and an ICRC.
-    #[error("a packet of {len} bytes is shorter than {MIN_PACKET}")]
-    Truncated {
-        /// Bytes of the datagram.
-        len: usize,
-    },
-    /// More bytes than any packet has.
-    #[error("a packet of {len} bytes is longer than {MAX_PACKET}")]
-    TooLong {
-        /// Bytes of the datagram.
-        len: usize,
-    },
-    /// The length is no multiple of four.
-    #[error("the length of a packet, {len}, is no multiple of 4")]
-    NotWords {
-        /// Bytes of the datagram.
-        len: usize,
-    },
-    /// The transport header version is unknown.
-    #[error("transport header version {0} is not {TVER}")]
-    Version(u8),
-    /// The opcode is reserved, or of a transport that is not spoken here.
-    #[error("opcode {0:#04x} is unknown")]
-    UnknownOpcode(u8),
-    /// The headers that the opcode asks for do not fit.
-    #[error(
-        "a packet of {len} bytes has no room for the {} bytes of headers of {opcode}",
-        .opcode.header_len()
-    )]
-    HeadersTruncated {
-        /// The opcode.
-        opcode: Opcode,
-        /// Bytes of the datagram.
-        len: usize,
-    },
-    /// There is more padding than there are bytes behind the headers.
-    #[error("{pad} bytes of padding are more than the {len} bytes there are")]
-    Padding {
-        /// The padding.
-        pad: u8,
-        /// Bytes of payload and padding.
-        len: usize,
-    },
-    /// The opcode does not permit a payload of this length.
-    #[error("{opcode} does not permit a payload of {len} bytes")]
-    PayloadLen {
-        /// The opcode.
-        opcode: Opcode,
-        /// Bytes without padding.
-        len: usize,
-    },
-    /// The syndrome of an acknowledgement is reserved.
-    #[error("AETH syndrome {0:#04x} is reserved")]
-    UnknownSyndrome(u8),
 }
 
 impl ParseError {
@@ -197,6 +136,7 @@ fn bth_of(bytes: &[u8; lengths::BTH]) -> Result<Bth, ParseError> {
 }
 
 /// The words of a base transport header.
+#[inline]
 fn words_of(bth: &[u8; lengths::BTH]) -> [u32; 3] {
     let word = |at: usize| u32::from_be_bytes([bth[at], bth[at + 1], bth[at + 2], bth[at + 3]]);
     [word(0), word(4), word(8)]

@@ -39,3 +39,6 @@ pub const MAX_PACKET: usize = MAX_HEADERS + MAX_PAYLOAD + ICRC;
 pub const fn padding_of(payload_len: usize) -> u8 {
     (payload_len.wrapping_neg() % 4) as u8
 }
+
+/// The largest number of a queue pair, and the largest sequence number.
+pub(crate) const BITS_24: u32 = 0xff_ffff;

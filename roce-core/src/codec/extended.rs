@@ -2,11 +2,11 @@
 
 use core::mem;
 
-use super::{BITS_24, ParseError};
+use super::error::ParseError;
 use crate::headers::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Reth, Syndrome,
 };
-use crate::lengths::CNP_RESERVED;
+use crate::lengths::{BITS_24, CNP_RESERVED};
 use crate::opcode::Opcode;
 
 /// A header behind the base transport header.
@@ -135,9 +135,13 @@ impl HeaderWriter<'_> {
         let bit = |flag: bool, at: u32| u32::from(flag) << at;
         let flags = bit(bth.solicited, 7) | bit(bth.mig_req, 6) | u32::from(bth.pad) << 4;
         let flags = flags | u32::from(bth.tver);
-        self.u32(u32::from(bth.opcode.to_u8()) << 24 | flags << 16 | u32::from(bth.pkey))?;
-        self.u32(bit(bth.fecn, 31) | bit(bth.becn, 30) | bth.dest_qpn)?;
-        self.u32(bit(bth.ack_req, 31) | bth.psn.get())
+        let first = u32::from(bth.opcode.to_u8()) << 24 | flags << 16 | u32::from(bth.pkey);
+        let second = bit(bth.fecn, 31) | bit(bth.becn, 30) | bth.dest_qpn;
+        let third = bit(bth.ack_req, 31) | bth.psn.get();
+        // At once: room is checked once.
+        let words = u128::from(first) << 64 | u128::from(second) << 32 | u128::from(third);
+        let [_, _, _, _, bytes @ ..] = words.to_be_bytes();
+        self.put(bytes)
     }
 
     fn write_some<T: Extended>(&mut self, header: Option<T>) -> Option<()> {

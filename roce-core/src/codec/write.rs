@@ -1,7 +1,8 @@
 //! Headers into a caller's buffer.
 
 use super::extended::HeaderWriter;
-use super::{BITS_24, Headers, MAX_HEADERS};
+use super::{Headers, MAX_HEADERS};
+use crate::lengths::BITS_24;
 
 /// Reason why headers cannot be written. All of them are mistakes of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

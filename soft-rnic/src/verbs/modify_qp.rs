@@ -31,14 +31,14 @@ use crate::queues::qp_state::{State, Transport};
 use crate::{errno, limits};
 
 /// Attributes: the bit of each in a mask, and all with their names.
-macro_rules! attributes {
+macro_rules! attribute_masks {
     ($($name:ident = $abi:ident;)*) => {
         $(const $name: u32 = ibv_qp_attr_mask::$abi.0;)*
         const NAMES: &[(u32, &str)] = &[$(($name, stringify!($abi))),*];
     };
 }
 
-attributes! {
+attribute_masks! {
     STATE = IBV_QP_STATE;
     CUR_STATE = IBV_QP_CUR_STATE;
     NOTIFY = IBV_QP_EN_SQD_ASYNC_NOTIFY;

@@ -57,8 +57,7 @@ pub(crate) struct Wire {
     pub(crate) polls: AtomicU64,
     /// Counts polls that found the receive lock taken.
     pub(crate) missed: AtomicU32,
-    /// The device's thread looks again after two pauses of at most
-    /// [`LONGEST_AWAY`](crate::fabric::wire::progress::LONGEST_AWAY): a poll may happen just after
+    /// The device's thread looks again after two of its longest pauses: a poll may happen just after
     /// it has asked whether there was one. It is cleared under the lock of `rx`.
     pub(crate) is_watched: AtomicBool,
     /// The device's thread was started: what wakes it, if it was.

@@ -44,9 +44,9 @@ fn both_ends_understand_each_other() {
         });
         let led = lead(local, &plan, 1024, 700, address).unwrap();
         let served = served.join().unwrap();
-        assert_eq!((led.rates.messages, served.rates.messages), (1400, 1400));
-        assert_eq!(led.latency.unwrap().latency_of, "half round trip");
-        assert_eq!((served.latency, served.verified), (None, false));
+        assert_eq!([&led, &served].map(|line| line.count("messages")), [Some(1400); 2]);
+        assert_eq!(led.text("latency_of"), "half round trip");
+        assert_eq!((served.text("latency_of"), served.is("verified")), ("", false));
     });
 }
 
