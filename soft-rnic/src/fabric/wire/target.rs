@@ -354,7 +354,8 @@ impl Target for Here<'_, '_> {
             AtomicOp::FetchAdd { add } => (Op::FetchAdd, add, 0),
         };
         let wqe = Wqe::atomic(kind, compare_add, swap);
-        // SAFETY: eight bytes that were just checked, at a multiple of eight.
+        // SAFETY: `find` has just checked eight bytes at a multiple of eight, under `Wire::rx`, for
+        // which `quiesce` waits; programs access them atomically only.
         let was = unsafe { change(word, |word| place::exchange(word, &wqe)) };
         Ok(was.map_err(|_gone| Refusal::Access)?)
     }
@@ -363,7 +364,8 @@ impl Target for Here<'_, '_> {
         let word = find(self.qp, self.room, Op::AtomicWrite, (rkey, va, 8))?;
         // AcqRel: a reader that sees the word sees what was written before it.
         let store = |word: &AtomicU64| word.swap(u64::from_ne_bytes(bytes), Ordering::AcqRel);
-        // SAFETY: eight bytes that were just checked, at a multiple of eight.
+        // SAFETY: `find` has just checked eight bytes at a multiple of eight, under `Wire::rx`, for
+        // which `quiesce` waits; programs access them atomically only.
         let was = unsafe { change(word, store) };
         Ok(was.map(drop).map_err(|_gone| Refusal::Access)?)
     }
