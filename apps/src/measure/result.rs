@@ -227,10 +227,11 @@ fn like(place: &Value, number: f64) -> Value {
 /// The mean, over the messages of all rounds, of a figure that each round has per message.
 fn per_message(rounds: &[ResultLine], key: &str) -> f64 {
     let weighed =
-        rounds.iter().filter_map(|line| Some((line.number(key)?, line.figure("messages"))));
-    let (sum, messages) = weighed
-        .fold((0.0, 0.0), |(sum, all), (mean, messages)| (sum + mean * messages, all + messages));
-    if messages > 0.0 { sum / messages } else { 0.0 }
+        || rounds.iter().filter_map(|line| Some((line.number(key)?, line.figure("messages"))));
+    let all: f64 = weighed().map(|(_, messages)| messages).sum();
+    // By shares: both ends get the same number, where one counts the messages of several senders.
+    let mean = weighed().map(|(mean, messages)| mean * (messages / all)).sum();
+    if all > 0.0 { mean } else { 0.0 }
 }
 
 #[cfg(test)]
