@@ -263,6 +263,8 @@ impl<L: Link> Receiving<L> {
         Err(self.places.nothing(&self.losses))
     }
 
+    // Always: the path of each message, which a call costs 2 % of.
+    #[inline(always)]
     fn serve_ready(&mut self) -> Result<bool, RecvError> {
         while let Some(at) = self.places.next_ready() {
             if self.serve(at)? {
