@@ -22,8 +22,10 @@
 #![forbid(unsafe_code)]
 
 pub mod channel;
+mod fault;
 pub mod fd;
 pub mod future;
+mod generator;
 pub mod plant;
 pub mod processors;
 pub mod random;

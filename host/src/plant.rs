@@ -1,8 +1,6 @@
 //! Faults that tests plant into the code, to see worlds find them.
 
-pub(crate) mod kinds;
-
-pub use kinds::Plant;
+pub use crate::fault::Plant;
 
 /// Reports whether this fault is planted here; outside of a world, none is.
 #[inline(always)]

@@ -1,10 +1,8 @@
 //! Numbers that follow from a seed, and numbers that follow from nothing.
 
-pub(crate) mod generator;
-
 use std::hash::{BuildHasher, RandomState};
 
-pub use generator::Random;
+pub use crate::generator::Random;
 
 /// A number that peers and other users cannot guess; in a world, the next one of its seed.
 #[must_use]

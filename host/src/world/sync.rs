@@ -236,9 +236,11 @@ impl Condvar {
         guard: &mut MutexGuard<'_, T>,
         time: Duration,
     ) -> WaitTimeoutResult {
-        let deadline = crate::time::now() + time;
+        // Outside of worlds by the system's clock, as `parking_lot`'s.
+        let now = || here(CurrentTask::now).unwrap_or_else(Instant::now);
+        let deadline = now() + time;
         self.wait_here(guard, Some(deadline));
-        WaitTimeoutResult(crate::time::now() >= deadline)
+        WaitTimeoutResult(now() >= deadline)
     }
 
     fn wait_here<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Option<Instant>) {
@@ -306,11 +308,7 @@ impl<T> OnceLock<T> {
 
     /// Waits until the value is set.
     pub fn wait(&self) -> &T {
-        if here(|_| ()).is_some() {
-            while self.0.get().is_none() {
-                crate::thread::spin_loop();
-            }
-        }
+        while self.0.get().is_none() && here(|here| here.spin("spin", None)).is_some() {}
         self.0.wait()
     }
 }
