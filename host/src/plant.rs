@@ -6,11 +6,7 @@ pub use crate::fault::Plant;
 #[inline(always)]
 #[must_use]
 pub fn is_planted(plant: Plant) -> bool {
-    #[cfg(feature = "world")]
-    return crate::world::here(|here| here.is_planted(plant)).unwrap_or(false);
-    #[cfg(not(feature = "world"))]
-    {
-        let _ = plant;
-        false
-    }
+    in_world!(return |here| here.is_planted(plant));
+    let _ = plant;
+    false
 }
