@@ -1,7 +1,6 @@
 //! A queue pair, and what it holds.
 
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use verbs_sys::ibv_qp;
@@ -9,6 +8,7 @@ use verbs_sys::ibv_qp;
 use crate::errno::{Errno, leaked};
 use crate::object::context::{ContextInner, PdInner};
 use crate::object::cq::{CqInner, Reservation};
+use crate::object::pointer::ObjectPtr;
 use crate::object::tag::QpTag;
 use crate::queue::pinned::PinnedRefs;
 use crate::queue::pool::PoolMemory;
@@ -18,7 +18,7 @@ use crate::transport::Transport;
 /// The queue pair and all that it uses, above all the memory of its posted work, which
 /// cannot be freed before the queue pair has been destroyed.
 pub(crate) struct QpInner {
-    raw: NonNull<ibv_qp>,
+    raw: ObjectPtr<ibv_qp>,
     qp_num: u32,
     transport: Transport,
     uses: ManuallyDrop<Uses>,
@@ -39,19 +39,13 @@ pub(super) struct Uses {
     pub(super) pd: Arc<PdInner>,
 }
 
-// SAFETY: any thread may call verbs on a queue pair.
-unsafe impl Send for QpInner {}
-// SAFETY: several threads may call verbs on one queue pair at once; `uses` is not written to after
-// it was made, and its parts are `Sync`.
-unsafe impl Sync for QpInner {}
-
 impl QpInner {
     /// Takes over a queue pair that was just made.
     ///
     /// # Safety
     /// It was made in the domain, of the queues and with the tag of `uses`, and nothing else
     /// destroys it.
-    pub(super) unsafe fn new(raw: NonNull<ibv_qp>, transport: Transport, uses: Uses) -> QpInner {
+    pub(super) unsafe fn new(raw: ObjectPtr<ibv_qp>, transport: Transport, uses: Uses) -> QpInner {
         // SAFETY: the queue pair is alive, and its number does not change.
         let qp_num = unsafe { (*raw.as_ptr()).qp_num };
         QpInner { raw, qp_num, transport, uses: ManuallyDrop::new(uses) }
