@@ -1,6 +1,5 @@
 //! Address handles: where datagrams go.
 
-use std::fmt;
 use std::sync::Arc;
 
 use verbs_sys::{ibv_ah, ibv_ah_attr, ibv_gid, ibv_global_route};
@@ -210,11 +209,7 @@ fn is_global(port: &PortAttr, local: Option<[u8; 16]>, remote: &Endpoint) -> boo
         || !(same_subnet || remote.gid == [0; 16])
 }
 
-impl fmt::Debug for AddressHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressHandle").finish_non_exhaustive()
-    }
-}
+debug_shows!(AddressHandle);
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,6 @@ mod inner;
 mod waiter;
 mod waiting;
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,8 +138,4 @@ impl AsFd for CompletionChannel {
     }
 }
 
-impl fmt::Debug for CompletionChannel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionChannel").finish_non_exhaustive()
-    }
-}
+debug_shows!(CompletionChannel);

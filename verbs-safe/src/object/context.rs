@@ -229,8 +229,4 @@ impl ProtectionDomain {
     }
 }
 
-impl fmt::Debug for ProtectionDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProtectionDomain").finish_non_exhaustive()
-    }
-}
+debug_shows!(ProtectionDomain);

@@ -4,7 +4,6 @@ mod reservation;
 mod reservations;
 
 use std::ffi::{c_int, c_void};
-use std::fmt;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -211,11 +210,4 @@ impl Drop for CqInner {
     }
 }
 
-impl fmt::Debug for CompletionQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueue")
-            .field("id", &self.id())
-            .field("capacity", &self.capacity())
-            .finish_non_exhaustive()
-    }
-}
+debug_shows!(CompletionQueue: id(), capacity());

@@ -1,7 +1,6 @@
 //! The list of devices of one provider.
 
 use std::ffi::{CStr, c_int};
-use std::fmt;
 use std::sync::Arc;
 
 use verbs_sys::{Table, ibv_context, ibv_device};
@@ -99,8 +98,4 @@ impl Device {
     }
 }
 
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+debug_shows!(Device: name);

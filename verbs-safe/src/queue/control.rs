@@ -1,6 +1,5 @@
 //! A queue pair's state: connecting it, and taking it down.
 
-use std::fmt;
 use std::sync::Arc;
 
 use verbs_sys::{
@@ -264,8 +263,4 @@ const QUERIED: u32 = bits::IBV_QP_STATE.0
     | bits::IBV_QP_RETRY_CNT.0
     | bits::IBV_QP_RNR_RETRY.0;
 
-impl fmt::Debug for QpControl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QpControl").field("qp_num", &self.qp_num()).finish_non_exhaustive()
-    }
-}
+debug_shows!(QpControl: qp_num());

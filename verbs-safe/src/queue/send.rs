@@ -19,7 +19,6 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -422,14 +421,4 @@ impl SendQueue {
     }
 }
 
-impl fmt::Debug for SendQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendQueue")
-            .field("id", &self.id)
-            .field("depth", &self.depth)
-            .field("staged", &self.staged)
-            .field("posted", &self.posted)
-            .field("retired", &self.retired)
-            .finish_non_exhaustive()
-    }
-}
+debug_shows!(SendQueue: id, depth, staged, posted, retired);

@@ -1,7 +1,6 @@
 //! Shared receive queues: many queue pairs, one pool.
 
 use std::ffi::c_void;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -123,8 +122,4 @@ impl Drop for SrqInner {
     }
 }
 
-impl fmt::Debug for SharedReceiveQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedReceiveQueue").field("id", &self.id()).finish_non_exhaustive()
-    }
-}
+debug_shows!(SharedReceiveQueue: id());

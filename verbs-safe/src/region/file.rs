@@ -1,6 +1,5 @@
 //! Registered memory that is a piece of a file.
 
-use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -44,11 +43,7 @@ impl FileRegion {
     }
 }
 
-impl fmt::Debug for FileRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileRegion").field("len", &self.len).finish_non_exhaustive()
-    }
-}
+debug_shows!(FileRegion: len);
 
 impl ProtectionDomain {
     /// Registers `len` bytes at `offset` of a file that is open for reading and writing, to

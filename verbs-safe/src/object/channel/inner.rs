@@ -1,6 +1,5 @@
 //! A channel, its queues' events, and what a queue was armed for.
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -107,11 +106,7 @@ impl Armed {
     }
 }
 
-impl fmt::Debug for Armed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Armed").field("queue", &self.queue.number).finish_non_exhaustive()
-    }
-}
+debug_shows!(Armed: queue());
 
 impl ChannelInner {
     /// Takes an event, if there is one, and counts it for its queue, whose number is the
