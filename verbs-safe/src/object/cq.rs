@@ -136,7 +136,7 @@ impl CompletionQueue {
     /// Returns the count of completions that it holds: at least what was asked for.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.inner.reservations.capacity()
+        self.inner.reservations.capacity
     }
 
     /// Returns the count of completions that queue pairs have reserved room for.

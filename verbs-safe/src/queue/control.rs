@@ -65,13 +65,13 @@ impl QpControl {
     /// The queue pair's number. Devices use numbers again.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.inner.qp_num()
+        self.inner.qp_num
     }
 
     /// Its service.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.inner.transport()
+        self.inner.transport
     }
 
     /// The state that the device reports.
@@ -182,20 +182,20 @@ impl QpControl {
     /// # Errors
     /// [`AsyncEventError`] with the system's reason.
     pub fn has_reached_last_wqe(&self) -> Result<bool, AsyncEventError> {
-        if self.inner.has_reached_last_wqe() {
+        if self.inner.uses.tag.has_reached_last_wqe() {
             return Ok(true);
         }
         let device = || self.context().device_name().to_owned();
-        let gathered = self.inner.context().gather_async_events();
+        let gathered = self.inner.uses.pd.context.gather_async_events();
         gathered.map_err(|errno| AsyncEventError { device: device(), errno })?;
-        Ok(self.inner.has_reached_last_wqe())
+        Ok(self.inner.uses.tag.has_reached_last_wqe())
     }
 
     /// Reports whether the device promises to write the bytes of a peer's WRITE in order, so that
     /// the last of them may be polled. Where the library cannot tell, it does not.
     #[must_use]
     pub fn data_in_order(&self) -> bool {
-        let query = self.inner.context().table.query_qp_data_in_order;
+        let query = self.inner.uses.pd.context.table.query_qp_data_in_order;
         let write = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
         // SAFETY: the queue pair is alive.
         query.is_some_and(|query| unsafe { query(self.inner.raw(), write, 0) } == 1)
@@ -204,13 +204,13 @@ impl QpControl {
     /// The context that it was made from.
     #[must_use]
     pub fn context(&self) -> Context {
-        Context { inner: self.inner.context().clone() }
+        Context { inner: self.inner.uses.pd.context.clone() }
     }
 
     /// The protection domain that it was made in: what memory for it is registered in.
     #[must_use]
     pub fn protection_domain(&self) -> ProtectionDomain {
-        ProtectionDomain { inner: self.inner.pd().clone() }
+        ProtectionDomain { inner: self.inner.uses.pd.clone() }
     }
 
     pub(crate) fn to_init(&self, port: u8, access: RemoteAccess) -> Result<(), ModifyQpError> {
@@ -218,7 +218,7 @@ impl QpControl {
     }
 
     fn modify(&self, (mut attr, mask): Transition) -> Result<(), ModifyQpError> {
-        let modify = self.inner.context().table.modify_qp;
+        let modify = self.inner.uses.pd.context.table.modify_qp;
         // SAFETY: the queue pair is alive. No transition goes to RESET, so that what is
         // posted always completes.
         let result = unsafe { modify(self.inner.raw(), &mut attr, mask.0 as i32) };
@@ -240,7 +240,7 @@ impl QpControl {
 
     fn query_raw(&self, mask: u32) -> Result<ibv_qp_attr, QueryQpError> {
         let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
-        let query = self.inner.context().table.query_qp;
+        let query = self.inner.uses.pd.context.table.query_qp;
         // SAFETY: the queue pair is alive, both structs are writable.
         let result = unsafe { query(self.inner.raw(), &mut attr, mask as i32, &mut init) };
         Errno::check(result).map_err(|errno| QueryQpError { errno })?;

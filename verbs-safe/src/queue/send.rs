@@ -163,7 +163,7 @@ impl SendQueue {
         let places = depth.max(1).next_power_of_two() as usize;
         let mask = places - 1;
         let places = circle(places)?;
-        let epochs = Epochs::new(&qp.send_cq().epoch);
+        let epochs = Epochs::new(&qp.uses.send_cq.cq().epoch);
         let (slot, stride) = ring.layout();
         Ok(SendQueue {
             qp,
@@ -355,7 +355,7 @@ impl SendQueue {
             return Ok(0);
         }
         if self.staged >= self.epochs.next {
-            self.epochs.turn(&self.qp.send_cq().epoch);
+            self.epochs.turn(&self.qp.uses.send_cq.cq().epoch);
         }
         let first = self.places.at(self.place(self.posted + 1));
         let last = self.places.at(self.place(self.staged));

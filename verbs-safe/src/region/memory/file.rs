@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 
-use host::sync::{Mutex, MutexGuard};
+use host::sync::Mutex;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -52,13 +52,9 @@ fn file() -> Option<&'static MemoryFile> {
 }
 
 impl MemoryFile {
-    fn extents(&self) -> MutexGuard<'_, Extents> {
-        self.extents.lock()
-    }
-
     /// Takes a place of `len` bytes, which the file has.
     fn take(&self, len: u64) -> Result<u64, Errno> {
-        let mut extents = self.extents();
+        let mut extents = self.extents.lock();
         let at = extents.place(len).ok_or(Errno::ENOMEM)?;
         if at + len > extents.end() {
             limit::set_len(&self.fd, at + len)?;
@@ -91,7 +87,7 @@ impl FilePiece {
             Ok(base) => Ok((base, FilePiece(at))),
             Err(errno) => {
                 // Nothing was written there.
-                file.extents().give(at, len as u64);
+                file.extents.lock().give(at, len as u64);
                 Err(errno)
             }
         };
@@ -104,7 +100,7 @@ impl FilePiece {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // The next mapping of the place finds zeros, because it is a hole.
         match rustix::io::retry_on_intr(|| fallocate(&file.fd, flags, self.0, len as u64)) {
-            Ok(()) => file.extents().give(self.0, len as u64),
+            Ok(()) => file.extents.lock().give(self.0, len as u64),
             Err(errno) => leaked("a piece of the memory file", errno.into()),
         }
     }
