@@ -77,7 +77,7 @@ impl ProtectionDomain {
         len: usize,
     ) -> Result<FileRegion, RegisterError> {
         let mapping = FileMapping::new(&file, offset, len)?;
-        let may_be_pinned = mapping.in_memory() && self.context().is_kernels();
+        let may_be_pinned = mapping.in_memory && self.context().is_kernels();
         let mapping = Arc::new(Backing::File(mapping));
         let register = |access| Registration::part(self, mapping.clone(), 0, len, access);
         let local = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;

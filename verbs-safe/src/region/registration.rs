@@ -36,7 +36,7 @@ impl Backing {
         match self {
             Backing::Plain(m) => m.base(),
             Backing::Mirrored(m) => m.base(),
-            Backing::File(m) => m.base(),
+            Backing::File(m) => m.mapping.base(),
         }
     }
 
@@ -44,7 +44,7 @@ impl Backing {
         match self {
             Backing::Plain(m) => m.len(),
             Backing::Mirrored(m) => m.len(),
-            Backing::File(m) => m.len(),
+            Backing::File(m) => m.mapping.len(),
         }
     }
 }

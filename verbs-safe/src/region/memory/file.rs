@@ -8,7 +8,7 @@
 //! later looks at the version of the registration first, and not at what it has mapped. A process
 //! that breaks these rules could map the whole file anyway.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 
@@ -62,14 +62,6 @@ impl MemoryFile {
         extents.take(at, len);
         Ok(at)
     }
-
-    /// Maps a place of the file.
-    fn map(&self, at: u64, len: usize) -> Result<NonNull<u8>, Errno> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
-        let base = unsafe { mmap(null_mut(), len, protection, MapFlags::SHARED, &self.fd, at) }?;
-        NonNull::new(base.cast()).ok_or(Errno::EINVAL)
-    }
 }
 
 impl FilePiece {
@@ -83,7 +75,7 @@ impl FilePiece {
         if len >= TOO_LONG {
             return Some(Err(Errno::ENOMEM));
         }
-        let mapped = |at| match file.map(at, len) {
+        let mapped = |at| match map_file(&file.fd, at, len) {
             Ok(base) => Ok((base, FilePiece(at))),
             Err(errno) => {
                 // Nothing was written there.
@@ -104,4 +96,12 @@ impl FilePiece {
             Err(errno) => leaked("a piece of the memory file", errno.into()),
         }
     }
+}
+
+/// Maps `len` bytes of a file that begin at `at`, to be read and written, as all that map it see.
+pub(crate) fn map_file(file: impl AsFd, at: u64, len: usize) -> Result<NonNull<u8>, Errno> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+    let base = unsafe { mmap(null_mut(), len, protection, MapFlags::SHARED, file, at) }?;
+    NonNull::new(base.cast()).ok_or(Errno::EINVAL)
 }
