@@ -123,7 +123,7 @@ impl QpControl {
     pub fn connect(&self, remote: &Endpoint, attr: &ConnectAttr) -> Result<(), ModifyQpError> {
         let datagrams = self.transport().is_datagram().then_some("it has no peer; activate it");
         if let Some(detail) = datagrams.or(attr.complaint()) {
-            return Err(self.mistake(detail));
+            return Err(self.mistake(ibv_qp_state::IBV_QPS_RTR, detail));
         }
         let context = self.context();
         let is_global = needs_global_route(&context, remote, attr.port, attr.gid_index);
@@ -142,9 +142,9 @@ impl QpControl {
         let connected = (!self.transport().is_datagram()).then_some("it needs a peer; connect it");
         let wide = (local_psn > PSN_MASK).then_some("local_psn has 24 bits");
         if let Some(detail) = connected.or(wide) {
-            return Err(self.mistake(detail));
+            return Err(self.mistake(ibv_qp_state::IBV_QPS_RTR, detail));
         }
-        self.modify(transition::datagram_rtr())?;
+        self.modify(transition::plain(ibv_qp_state::IBV_QPS_RTR))?;
         self.modify(transition::datagram_rts(local_psn))
     }
 
@@ -154,12 +154,10 @@ impl QpControl {
     /// # Errors
     /// [`ModifyQpError`]: it is not in [`SQE`](QpState::SQE), or the device refused.
     pub fn resume_sends(&self) -> Result<(), ModifyQpError> {
-        let from = self.state().unwrap_or(QpState(ibv_qp_state::IBV_QPS_UNKNOWN));
-        if from != QpState::SQE {
-            let (to, errno) = (QpState::RTS, Errno::EINVAL);
-            return Err(ModifyQpError { from, to, errno, detail: "its sends have not stopped" });
+        if self.state() != Ok(QpState::SQE) {
+            return Err(self.mistake(ibv_qp_state::IBV_QPS_RTS, "its sends have not stopped"));
         }
-        self.modify(transition::resume())
+        self.modify(transition::plain(ibv_qp_state::IBV_QPS_RTS))
     }
 
     /// Takes the queue pair down: everything outstanding is flushed, and completes
@@ -168,7 +166,7 @@ impl QpControl {
     /// # Errors
     /// [`ModifyQpError`] with the system's reason.
     pub fn to_error(&self) -> Result<(), ModifyQpError> {
-        self.modify(transition::error())
+        self.modify(transition::plain(ibv_qp_state::IBV_QPS_ERR))
     }
 
     /// Reports whether the device has told that this queue pair, in ERR, takes no more requests
@@ -227,9 +225,8 @@ impl QpControl {
 
     /// Makes the error of attributes that are impossible, whatever the device.
     #[cold]
-    fn mistake(&self, detail: &'static str) -> ModifyQpError {
-        let error = self.modify_error(ibv_qp_state::IBV_QPS_RTR, Errno::EINVAL);
-        ModifyQpError { detail, ..error }
+    fn mistake(&self, to: ibv_qp_state, detail: &'static str) -> ModifyQpError {
+        ModifyQpError { detail, ..self.modify_error(to, Errno::EINVAL) }
     }
 
     #[cold]
