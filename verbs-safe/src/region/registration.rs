@@ -1,11 +1,10 @@
 //! Registered memory.
 //!
 //! There are two kinds that code sees, and a third ([`FileRegion`](crate::FileRegion))
-//! that none does. A [`LocalRegion`] can be written by work
-//! that this process posts, and by nothing else: pools and send rings are made of
-//! it, and they know from completions when its bytes are theirs. A
-//! [`SharedRegion`](crate::SharedRegion) can be reached by peers at any time, and
-//! is therefore never seen as a slice.
+//! that none does. The memory of pools and send rings (`PoolMemory`) can be written by work
+//! that this process posts, and by nothing else, and they know from completions when its
+//! bytes are theirs. A [`SharedRegion`](crate::SharedRegion) can be reached by peers at any
+//! time, and is therefore never seen as a slice.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -145,30 +144,5 @@ impl Drop for Registration {
         // queue has been destroyed.
         let result = unsafe { (self.pd.context.table.dereg_mr)(self.mr.as_ptr()) };
         destroyed("a memory region", result, || (self.backing.clone(), self.pd.clone()));
-    }
-}
-
-/// Registered memory that no peer can reach: only work posted here writes to it.
-pub(crate) struct LocalRegion(Registration);
-
-impl LocalRegion {
-    /// `count` slots of `stride` bytes; at least one page.
-    pub(crate) fn new(
-        pd: &ProtectionDomain,
-        count: u32,
-        stride: usize,
-    ) -> Result<LocalRegion, RegisterError> {
-        let bytes = stride.saturating_mul(count as usize);
-        let mapping = Mapping::new(bytes)?;
-        let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
-        Ok(LocalRegion(Registration::new(pd, mapping.into(), access)?))
-    }
-
-    pub(crate) fn base(&self) -> NonNull<u8> {
-        self.0.base()
-    }
-
-    pub(crate) fn lkey(&self) -> u32 {
-        self.0.lkey()
     }
 }
