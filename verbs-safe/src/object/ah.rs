@@ -57,7 +57,7 @@ impl Drop for AhInner {
         // SAFETY: every queue with a request that may use the handle holds it, so that
         // none is left.
         let result = unsafe { (self.pd.context.table.destroy_ah)(self.raw.as_ptr()) };
-        destroyed("an address handle", result, || self.pd.clone());
+        destroyed("an address handle", Errno::check(result), || self.pd.clone());
     }
 }
 

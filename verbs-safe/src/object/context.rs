@@ -36,7 +36,7 @@ impl Drop for ContextInner {
     fn drop(&mut self) {
         // SAFETY: everything made from the context holds it, so that nothing is left of it.
         let result = unsafe { (self.table.close_device)(self.raw.as_ptr()) };
-        destroyed("the context", result, || self.device.clone());
+        destroyed("the context", Errno::check(result), || self.device.clone());
     }
 }
 
@@ -217,7 +217,7 @@ impl Drop for PdInner {
     fn drop(&mut self) {
         // SAFETY: whatever was made in the domain holds it, so that nothing is left in it.
         let result = unsafe { (self.context.table.dealloc_pd)(self.raw.as_ptr()) };
-        destroyed("a protection domain", result, || self.context.clone());
+        destroyed("a protection domain", Errno::check(result), || self.context.clone());
     }
 }
 

@@ -187,7 +187,7 @@ impl CompletionQueue {
 
 impl CqInner {
     /// Acknowledges what was taken, and destroys the queue.
-    fn destroy(&self) -> c_int {
+    fn destroy(&self) -> Result<(), Errno> {
         let table = &self.context.table;
         // With the lock held no thread takes another event, for which destroying would wait.
         let _taking = self.channel.as_ref().map(|c| c.waiting.lock());
@@ -198,7 +198,7 @@ impl CqInner {
             if taken > 0 {
                 (table.ack_cq_events)(self.raw.as_ptr(), taken);
             }
-            (table.destroy_cq)(self.raw.as_ptr())
+            Errno::check((table.destroy_cq)(self.raw.as_ptr()))
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Pointers to what verbs have made, and its end.
 
-use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use crate::errno::{Errno, leaked};
@@ -28,11 +27,11 @@ impl<T> ObjectPtr<T> {
     }
 }
 
-/// Looks at the result of the verb that destroys an object, when its owner is dropped. An object
-/// that could not be destroyed is leaked, with references to all that it `uses`: the device may
+/// Looks at the `result` of the verb that destroys an object, when its owner is dropped. An object
+/// that could not be destroyed is leaked, with a reference to all that it `uses`: the device may
 /// still access that.
-pub(crate) fn destroyed<U>(what: &str, result: c_int, uses: impl FnOnce() -> U) {
-    if let Err(errno) = Errno::check(result) {
+pub(crate) fn destroyed<U>(what: &str, result: Result<(), Errno>, uses: impl FnOnce() -> U) {
+    if let Err(errno) = result {
         leaked(what, errno);
         std::mem::forget(uses());
     }

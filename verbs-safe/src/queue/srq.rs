@@ -118,7 +118,7 @@ impl Drop for SrqInner {
         // SAFETY: every queue pair that uses the queue holds it, so that none is left.
         let result = unsafe { (self.pd.context.table.destroy_srq)(self.raw.as_ptr()) };
         let uses = || (self.tag.clone(), self.memory.clone(), self.pd.clone());
-        destroyed("a shared receive queue", result, uses);
+        destroyed("a shared receive queue", Errno::check(result), uses);
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use verbs_sys::{ibv_access_flags, ibv_mr};
 
+use crate::errno::Errno;
 use crate::error::RegisterError;
 use crate::object::context::{PdInner, ProtectionDomain};
 use crate::object::pointer::{ObjectPtr, destroyed};
@@ -143,6 +144,7 @@ impl Drop for Registration {
         // that work on it is posted to holds it until the work has been retired, or the
         // queue has been destroyed.
         let result = unsafe { (self.pd.context.table.dereg_mr)(self.mr.as_ptr()) };
-        destroyed("a memory region", result, || (self.backing.clone(), self.pd.clone()));
+        let uses = || (self.backing.clone(), self.pd.clone());
+        destroyed("a memory region", Errno::check(result), uses);
     }
 }

@@ -137,6 +137,6 @@ impl Drop for ChannelInner {
     fn drop(&mut self) {
         // SAFETY: every queue that uses the channel holds it, so that none is left.
         let result = unsafe { (self.context.table.destroy_comp_channel)(self.raw.as_ptr()) };
-        destroyed("a completion channel", result, || self.context.clone());
+        destroyed("a completion channel", Errno::check(result), || self.context.clone());
     }
 }
