@@ -13,11 +13,13 @@ use crate::arm::{Arm, Arming, is_same};
 use crate::common::Common;
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::{RecvHalf, driven};
-use crate::keepalive::{Rounds, SILENT};
+use crate::keepalive::{ProbeRounds, SILENT};
 use crate::new_pair::LinkHost;
 use crate::peer::Peer;
 use crate::ring::turns::Turns;
-use crate::wait::{Deadline, Idle, POLL_SLEEP, Step, WaitStrategy, poll_after, shares_processor};
+use crate::wait::{
+    Deadline, Idle, POLL_SLEEP, WaitStep, WaitStrategy, poll_after, shares_processor,
+};
 use crate::wire::ConnectedQp;
 
 pub use shared::{SharedMessage, SharedReceiver, Transfers};
@@ -46,7 +48,7 @@ pub struct Receiver {
     /// come: else each READ of a tail would wake the program, which would have the tail read again.
     quiet: Option<Deadline>,
     /// Rounds in which the tails of peers that rest are read as well.
-    rounds: Rounds,
+    rounds: ProbeRounds,
     losses: Losses,
     /// There was a try since then: a program that polls does not wait for the descriptor.
     has_tried: bool,
@@ -71,7 +73,7 @@ impl Receiver {
             common: config.common,
             arming: Arming::default(),
             quiet: None,
-            rounds: Rounds::default(),
+            rounds: ProbeRounds::default(),
             losses: Losses::default(),
             has_tried: false,
             max_sleep: config.max_sleep.max(Self::SHORTEST_SLEEP),
@@ -152,7 +154,7 @@ impl Receiver {
         let linger = self.common.linger;
         let mut idle = Idle::new(WaitStrategy::Spin, Deadline::after(linger), linger);
         while !links.iter_mut().all(|link| link.is_quiet()) {
-            if idle.step() == Step::TimedOut {
+            if idle.step() == WaitStep::TimedOut {
                 break;
             }
         }
@@ -325,11 +327,11 @@ fn recv_until<R, T>(
             done => return done,
         }
         match idle.step() {
-            Step::Again => {}
+            WaitStep::Again => {}
             // The READ of the tail is the probe.
-            Step::Probe => tracing::debug!("{SILENT}"),
-            Step::Sleep(time) => sleep(receiver, time, &mut idle)?,
-            Step::TimedOut => return Err(RecvError::TimedOut),
+            WaitStep::Probe => tracing::debug!("{SILENT}"),
+            WaitStep::Sleep(time) => sleep(receiver, time, &mut idle)?,
+            WaitStep::TimedOut => return Err(RecvError::TimedOut),
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::ring::{Layout, RingShape};
 use crate::sending::Half;
 use crate::setup::{Agreement, unfit};
 use crate::wait::WaitStrategy;
-use crate::waiting::Waiting;
+use crate::waiting::CqWaiting;
 use crate::wire::{completion_queue, tracker};
 
 /// Requests of a receiver that may be on their way.
@@ -69,7 +69,7 @@ impl Protocol for BufferedRead {
         // Its completions are polled for, as nothing announces what the receiver writes: no thread
         // sleeps on them.
         let polled = Common { wait: WaitStrategy::Spin, ..config.common };
-        let mut waiting = Waiting::create(device, SENDER_DEPTH, polled)?;
+        let mut waiting = CqWaiting::create(device, SENDER_DEPTH, polled)?;
         waiting.common = config.common;
         let shape = QueuePairConfig {
             max_send_wr: SENDER_DEPTH,

@@ -11,7 +11,7 @@ use crate::checked::{self, checked_bytes};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
 use crate::places::Peered;
-use crate::posting::{Posting, field};
+use crate::posting::{QpPosting, field};
 use crate::ring::memory::{ControlBlock, remote};
 
 /// Bytes of a head and a count.
@@ -21,7 +21,7 @@ pub(super) const UPDATE_BYTES: u32 = checked_bytes(2) as u32;
 #[derive(Debug)]
 pub struct Link {
     /// Nothing more arrives once it has ended.
-    posting: Posting,
+    posting: QpPosting,
     /// Receives for immediates; `None` where the tail is written.
     recv: Option<RecvQueue<()>>,
     pub(super) core: WriteReceiver,
@@ -49,7 +49,7 @@ struct Tail {
 /// Making, inspecting.
 impl Link {
     pub(super) fn new(
-        posting: Posting,
+        posting: QpPosting,
         recv: Option<RecvQueue<()>>,
         core: WriteReceiver,
         ring: SharedRegion,
@@ -104,7 +104,7 @@ impl Link {
 }
 
 impl Peered for Link {
-    field!(posting, posting_mut: Posting);
+    field!(posting, posting_mut: QpPosting);
 }
 
 /// Arrival of tails and messages.

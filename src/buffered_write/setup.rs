@@ -19,7 +19,7 @@ use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, place, register_ring};
 use crate::setup::{PeerHalf, unfit};
-use crate::waiting::Waiting;
+use crate::waiting::CqWaiting;
 use crate::wire::{entries_for, tracker};
 use crate::writing::Writing;
 
@@ -50,14 +50,14 @@ impl Protocol for BufferedWrite {
         _: Option<&NoPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries_for(LINK_QUEUE + config.window() + 1, max_peers)?;
-        let waiting = Waiting::create(device, entries, config.common)?;
+        let waiting = CqWaiting::create(device, entries, config.common)?;
         Ok(Receiver::new(waiting, config, max_peers))
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + SENDER_CONTROL;
-        let waiting = Waiting::create(device, depth, config.common)?;
+        let waiting = CqWaiting::create(device, depth, config.common)?;
         let (inline, zcopy) = inline_bytes(device, &config);
         let shape = QueuePairConfig {
             max_send_wr: depth,

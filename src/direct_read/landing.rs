@@ -9,7 +9,7 @@ use host::sync::Mutex;
 use verbs_safe::{Buffer, BufferConfig, ProtectionDomain};
 
 use crate::error::CloseReason;
-use crate::wakeup::Wakeup;
+use crate::wakeup::EventfdWakeup;
 
 /// Place where messages that are freed on any thread leave their buffers.
 #[derive(Debug)]
@@ -18,12 +18,12 @@ pub(super) struct Returns {
     /// is put in or all are taken out: it costs little beside the READ of a message.
     /// `None` in place of all: the receiver has gone.
     freed: Mutex<Option<Vec<Option<Buffer>>>>,
-    wakeup: Wakeup,
+    wakeup: EventfdWakeup,
 }
 
 impl Returns {
     fn new() -> std::io::Result<Arc<Returns>> {
-        Ok(Arc::new(Returns { freed: Mutex::new(Some(Vec::new())), wakeup: Wakeup::new()? }))
+        Ok(Arc::new(Returns { freed: Mutex::new(Some(Vec::new())), wakeup: EventfdWakeup::new()? }))
     }
 
     pub(super) fn give(&self, buffer: Option<Buffer>) {

@@ -18,7 +18,7 @@ use super::room::{Room, RoomKind};
 use crate::checked;
 use crate::error::{BadRequest, CloseReason, ProtocolError, internal_error};
 use crate::peer::Peer;
-use crate::posting::{Posting, in_room};
+use crate::posting::{QpPosting, in_room};
 use crate::wait::{Deadline, SILENT_DEVICE};
 use crate::wire::PROBE;
 
@@ -26,7 +26,7 @@ use crate::wire::PROBE;
 #[derive(Debug)]
 pub struct Link {
     pub(crate) peer: Peer,
-    pub(crate) posting: Posting,
+    pub(crate) posting: QpPosting,
     /// Its own buffers for requests; `None` where they are shared.
     pub(crate) recv: Option<RecvQueue<()>>,
     reads: Reads<Box<[ReadSlot]>>,
@@ -96,7 +96,7 @@ pub(crate) enum Came {
 impl Link {
     /// It gets its peer's number when it joins a receiver.
     pub(crate) fn new(
-        posting: Posting,
+        posting: QpPosting,
         recv: Option<RecvQueue<()>>,
         reads: Reads<Box<[ReadSlot]>>,
         memory: Option<SharedRegion>,

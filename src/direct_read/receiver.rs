@@ -18,11 +18,11 @@ use super::{Config, NotReadReason};
 use crate::arm::Arm;
 use crate::doorbell;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError, close_reason};
-use crate::keepalive::Look;
+use crate::keepalive::KeepaliveDue;
 use crate::new_pair::LinkHost;
 use crate::peer::Peer;
 use crate::wait::polls_in_a_row;
-use crate::waiting::{Waiting, Waits};
+use crate::waiting::{CqWaiting, Waits};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ static RECEIVERS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct Receiver {
     pub(super) serial: u32,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: CqWaiting,
     /// Here but for the time of a poll.
     batch: Option<CompletionBatch>,
     pub(super) links: Vec<Link>,
@@ -90,7 +90,7 @@ impl Receiver {
     const POLL_BATCH: usize = 32;
 
     pub(crate) fn new(
-        waiting: Waiting,
+        waiting: CqWaiting,
         shared: Option<RecvPoster<()>>,
         share: u32,
         max_peers: u32,
@@ -259,10 +259,10 @@ impl Receiver {
     /// says that failures are to be looked for.
     pub(super) fn probe_now_and_then(&mut self) -> bool {
         let look = self.waiting.look();
-        if look == Look::Round {
+        if look == KeepaliveDue::Round {
             self.begin_round();
         }
-        look != Look::No
+        look != KeepaliveDue::No
     }
 
     /// Arms the queue for an event loop of the program's, if nothing is there that it has not seen.

@@ -6,7 +6,7 @@ use conn_core::repost::{RepostQueue, RepostWord};
 use verbs_safe::{RegionError, SharedRegion};
 
 use crate::allocate::repost_queue;
-use crate::copies::{Message, Received};
+use crate::copies::{IntoMessage, Message};
 use crate::half::FromPeer;
 use crate::peer::Peer;
 
@@ -131,7 +131,7 @@ impl From<Message> for InPlace {
     }
 }
 
-impl Received for InPlace {
+impl IntoMessage for InPlace {
     #[inline]
     fn bytes(&self) -> usize {
         self.len()

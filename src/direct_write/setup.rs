@@ -19,10 +19,10 @@ use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served, own_types};
-use crate::receiving::Receiving;
+use crate::receiving::CopyReceiving;
 use crate::ring::memory::{peer_memory, place};
 use crate::setup::{FixedTerms, check_direction, unfit};
-use crate::waiting::Waiting;
+use crate::waiting::CqWaiting;
 use crate::wire::{entries_for, tracker};
 use crate::writing::Writing;
 
@@ -50,15 +50,15 @@ impl Protocol for DirectWrite {
         _: Option<&NoPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries_for(LINK_QUEUE + config.receives(), max_peers)?;
-        let waiting = Waiting::create(device, entries, config.common)?;
-        let receiving = Receiving::new(Lending::default(), waiting, max_peers);
+        let waiting = CqWaiting::create(device, entries, config.common)?;
+        let receiving = CopyReceiving::new(Lending::default(), waiting, max_peers);
         Ok(Receiver { receiving, receives: config.receives() })
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + CONTROL;
-        let waiting = Waiting::create(device, depth, config.common)?;
+        let waiting = CqWaiting::create(device, depth, config.common)?;
         let shape = QueuePairConfig {
             max_send_wr: depth,
             send_slots: depth,

@@ -15,7 +15,7 @@ use host::plant::{Plant, is_planted};
 use crate::error::CloseReason;
 use crate::keepalive::SILENT;
 use crate::peer::Peer;
-use crate::posting::Posting;
+use crate::posting::QpPosting;
 use crate::wire::{ConnectedQp, PROBE};
 pub(crate) use buffers::{OwnBuffers, Source};
 
@@ -72,7 +72,7 @@ enum Posted {
 #[derive(Debug)]
 pub struct Link {
     /// It ends when the link fails; whether the link is open, `state` says.
-    posting: Posting,
+    posting: QpPosting,
     /// `None` in the uncontrolled mode, and where credits are loans of a shared pool.
     grantor: Option<CreditGrantor>,
     /// Messages that may come until the link counts again, of `counted` at the last count;
@@ -148,7 +148,7 @@ impl ReceiverStats {
 /// Making, inspecting.
 impl Link {
     pub(crate) fn new(
-        posting: Posting,
+        posting: QpPosting,
         grantor: Option<CreditGrantor>,
         source: Source,
         packed: bool,

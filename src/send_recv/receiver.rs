@@ -20,10 +20,10 @@ use super::shared::{LoanClock, RECALL_AFTER};
 use crate::arm::Arm;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError};
 use crate::half::RecvHalf;
-use crate::keepalive::Look;
+use crate::keepalive::KeepaliveDue;
 use crate::peer::Peer;
 use crate::wait::{POLL_SLEEP, polls_in_a_row};
-use crate::waiting::{Waiting, Waits};
+use crate::waiting::{CqWaiting, Waits};
 
 /// The receiving half of one connection, or of many.
 ///
@@ -41,7 +41,7 @@ use crate::waiting::{Waiting, Waits};
 /// receiver may have any number of senders in its life, one after the other.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(super) waiting: Waiting,
+    pub(super) waiting: CqWaiting,
     batch: CompletionBatch,
     /// Messages that were taken from the batch, of one peer. They come before what is
     /// left in it.
@@ -74,7 +74,7 @@ pub struct Receiver {
 /// Making, inspecting.
 impl Receiver {
     pub(crate) fn new(
-        waiting: Waiting,
+        waiting: CqWaiting,
         returns: Arc<Returns>,
         config: &Config,
         max_peers: u32,
@@ -303,7 +303,7 @@ impl Receiver {
     /// before it.
     fn refill(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
-        let is_round = self.waiting.look() == Look::Round;
+        let is_round = self.waiting.look() == KeepaliveDue::Round;
         if is_round {
             self.ask_silent_peers();
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use conn_core::repost::{RepostQueue, RepostWord};
 
 use crate::allocate::repost_queue;
-use crate::wakeup::Wakeup;
+use crate::wakeup::EventfdWakeup;
 
 /// The freed buffers of all peers of one receiver, the links that a shared pool has something
 /// for, and the wakeup of its thread.
@@ -17,7 +17,7 @@ pub(crate) struct Returns {
     /// Places of links.
     told: RepostQueue<Box<[RepostWord]>>,
     slot_bits: u32,
-    wakeup: Wakeup,
+    wakeup: EventfdWakeup,
 }
 
 impl std::fmt::Debug for Returns {
@@ -33,7 +33,7 @@ impl Returns {
         let wide = u64::from(links) << slot_bits;
         let ids = u32::try_from(wide).map_err(|_| std::io::ErrorKind::InvalidInput)?;
         let (queue, told) = (repost_queue(ids)?, repost_queue(links)?);
-        Ok(Arc::new(Returns { queue, told, slot_bits, wakeup: Wakeup::new()? }))
+        Ok(Arc::new(Returns { queue, told, slot_bits, wakeup: EventfdWakeup::new()? }))
     }
 
     /// A buffer of the link in that place was freed.
@@ -62,7 +62,7 @@ impl Returns {
         self.told.drain(places)
     }
 
-    pub(crate) fn wakeup(&self) -> &Wakeup {
+    pub(crate) fn wakeup(&self) -> &EventfdWakeup {
         &self.wakeup
     }
 

@@ -21,11 +21,11 @@ use crate::device::Device;
 use crate::error::{ConnectError, check};
 use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
+use crate::posting::{AtEnd, QpPosting};
 use crate::protocol::{Protocol, Served, own_types};
 use crate::sending::Half;
 use crate::setup::{Agreement, unfit};
-use crate::waiting::Waiting;
+use crate::waiting::CqWaiting;
 use crate::wire::{entries, tracker};
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
@@ -58,7 +58,7 @@ impl Protocol for SendRecv {
         pool: Option<&SharedPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries(completions(config, max_peers, pool), max_peers)?;
-        let waiting = Waiting::create(device, entries, config.common)?;
+        let waiting = CqWaiting::create(device, entries, config.common)?;
         let returns = Returns::new(max_peers, config.recv_depth + 1)
             .map_err(|error| ConnectError::System { what: "an event descriptor", error })?;
         Ok(Receiver::new(waiting, returns, config, max_peers))
@@ -67,7 +67,7 @@ impl Protocol for SendRecv {
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let config = planted(*config);
         let depth = config.unacked + SENDER_CONTROL;
-        let waiting = Waiting::create(device, depth + CONTROL_SLOTS, config.common)?;
+        let waiting = CqWaiting::create(device, depth + CONTROL_SLOTS, config.common)?;
         let shape = QueuePairConfig {
             max_send_wr: depth,
             send_slots: config.unacked,
@@ -155,7 +155,7 @@ impl Protocol for SendRecv {
             };
             let tracker = tracker(CONTROL_SLOTS - 1, 1, CONTROL_SLOTS / 4);
             let unjoined = wire.unjoined(control.clone());
-            let posting = Posting::new(unjoined, send, tracker, AtEnd::Err);
+            let posting = QpPosting::new(unjoined, send, tracker, AtEnd::Err);
             let is_packed = peer.options.contains(Options::PACKED);
             let link = Link::new(posting, grantor, source, is_packed, place);
             // Last: from here on, messages of the peer take buffers, which may be a pool's.

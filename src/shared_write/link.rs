@@ -7,11 +7,11 @@ use conn_core::shared_write::{ExtentError, STOP_BYTES, STOPPED, padded};
 use verbs_safe::Completion;
 
 use super::ring::Ring;
-use crate::copies::{BULK, Copies, Message};
+use crate::copies::{BULK, CopyPool, Message};
 use crate::error::{CloseReason, ProtocolError};
 use crate::peer::Peer;
 use crate::places::Peered;
-use crate::posting::{Posting, field};
+use crate::posting::{QpPosting, field};
 use crate::receiving;
 use crate::ring::memory::remote;
 
@@ -21,7 +21,7 @@ const TURN: usize = 64;
 /// One peer of a receiver.
 #[derive(Debug)]
 pub struct Link {
-    pub(super) posting: Posting,
+    pub(super) posting: QpPosting,
     /// Its number in the ring.
     pub(super) number: u32,
     pub(super) peer_stop: Place,
@@ -32,7 +32,7 @@ pub struct Link {
 }
 
 impl Link {
-    fn take_all(&mut self, ring: &mut Ring, copies: &mut Copies) -> Result<(), ExtentError> {
+    fn take_all(&mut self, ring: &mut Ring, copies: &mut CopyPool) -> Result<(), ExtentError> {
         let (number, mut at) = (self.number, 0);
         while at < BULK && self.copied.len() < TURN {
             if let Some((offset, len)) = ring.next(number)? {
@@ -59,10 +59,10 @@ impl Link {
 }
 
 impl Peered for Link {
-    field!(posting, posting_mut: Posting);
+    field!(posting, posting_mut: QpPosting);
 }
 
-impl receiving::Link for Link {
+impl receiving::ReceiverLink for Link {
     type Shared = Ring;
     type Taken = Message;
 
@@ -77,7 +77,7 @@ impl receiving::Link for Link {
         &mut self,
         ring: &mut Ring,
         peer: Peer,
-        copies: &mut Copies,
+        copies: &mut CopyPool,
         out: &mut VecDeque<Message>,
     ) {
         if self.is_broken {

@@ -2,7 +2,7 @@
 
 use super::link::Link;
 use crate::posting::field;
-use crate::receiving::{Receives, Receiving};
+use crate::receiving::{CopyReceiving, ReceivesCopies};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct ReceiverStats {
 /// Extents of peers that have gone are given to others in the calls that receive.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(super) receiving: Receiving<Link>,
+    pub(super) receiving: CopyReceiving<Link>,
 }
 
 impl Receiver {
@@ -43,10 +43,10 @@ impl Receiver {
     }
 }
 
-impl Receives for Receiver {
+impl ReceivesCopies for Receiver {
     type Link = Link;
 
-    field!(receiving, receiving_mut: Receiving<Link>);
+    field!(receiving, receiving_mut: CopyReceiving<Link>);
 }
 
 impl Drop for Receiver {

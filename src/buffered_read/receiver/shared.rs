@@ -17,7 +17,7 @@ use crate::common::Common;
 use crate::error::{CloseReason, ProtocolError, RecvError};
 use crate::half::{RecvHalf, received_message};
 use crate::peer::Peer;
-use crate::wait::{Deadline, Idle, Step, WaitStrategy};
+use crate::wait::{Deadline, Idle, WaitStep, WaitStrategy};
 
 pub use transfers::Transfers;
 
@@ -338,6 +338,6 @@ impl Drop for Inner {
         let linger = if is_abandoned { Duration::ZERO } else { self.common.linger };
         let deadline = Deadline::after(linger);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, linger);
-        while !link.is_quiet() && idle.step() != Step::TimedOut {}
+        while !link.is_quiet() && idle.step() != WaitStep::TimedOut {}
     }
 }

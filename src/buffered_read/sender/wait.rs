@@ -8,7 +8,7 @@ use crate::error::{CloseReason, Full, SendError};
 use crate::posting::field;
 use crate::sending::{Driving, Half, Sends};
 use crate::wait::{Deadline, Idle};
-use crate::waiting::For;
+use crate::waiting::WaitFor;
 
 impl Sends for Sender {
     field!(half, half_mut: Half);
@@ -48,8 +48,8 @@ impl Sends for Sender {
         Ok(())
     }
 
-    fn awaits(&self, _number: u64) -> For {
-        For::Read
+    fn awaits(&self, _number: u64) -> WaitFor {
+        WaitFor::Read
     }
 
     fn before_wait(&mut self, _number: u64) -> Result<(), SendError> {

@@ -3,8 +3,8 @@
 use conn_core::ring::{Record, RecordError, Span};
 
 use crate::buffered_write::link::Link;
-use crate::copies::{Copies, worth_copying};
-use crate::places::Place;
+use crate::copies::{CopyPool, worth_copying};
+use crate::places::LinkPlace;
 
 /// The copied messages of one link that are being handed out.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ pub(super) fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Rec
 
 /// Copies what a link has, as far as it is worth it. Records that are no messages are
 /// skipped.
-pub(super) fn copy(place: &mut Place<Link>, chunks: &mut Copies, at: u32) -> Option<Open> {
+pub(super) fn copy(place: &mut LinkPlace<Link>, chunks: &mut CopyPool, at: u32) -> Option<Open> {
     let link = &mut place.link;
     while link.has_more()
         && let Some(offset) = link.core.next_header()
@@ -86,7 +86,7 @@ pub(super) fn copy(place: &mut Place<Link>, chunks: &mut Copies, at: u32) -> Opt
 }
 
 /// Takes the next message of a link where it lies. Records that are no messages are skipped.
-pub(super) fn take_in_place(place: &mut Place<Link>, at: u32) -> Option<InRing> {
+pub(super) fn take_in_place(place: &mut LinkPlace<Link>, at: u32) -> Option<InRing> {
     let link = &mut place.link;
     while link.has_more()
         && let Some(offset) = link.core.next_header()

@@ -9,7 +9,7 @@ use crate::error::RecvError;
 use crate::keepalive::SILENT;
 use crate::taking::waits_for_messages;
 use crate::wait::{Deadline, Idle};
-use crate::waiting::{For, Waits};
+use crate::waiting::{WaitFor, Waits};
 
 impl Receiver {
     /// A look has found so many events, which do not end the wait.
@@ -18,7 +18,7 @@ impl Receiver {
         idle: &mut Idle,
         events: usize,
     ) -> Result<(), RecvError> {
-        let waited = self.wait_a_little(idle, events, For::Completion, |receiver| {
+        let waited = self.wait_a_little(idle, events, WaitFor::Completion, |receiver| {
             // A message that another thread frees gives a buffer for the next one.
             let goes_on = receiver.landing.announce() && !receiver.arrived.is_empty();
             Ok((receiver.progress()? > 0 || goes_on).then_some(()))

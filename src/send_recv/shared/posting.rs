@@ -14,7 +14,7 @@ use super::state::{Inner, MAX_LIST, NO_MEMBER, SharedReturn, Store};
 use crate::allocate::repost_queue;
 use crate::doorbell;
 use crate::error::ConnectError;
-use crate::wakeup::Wakeup;
+use crate::wakeup::EventfdWakeup;
 
 impl Inner {
     pub(super) fn new(config: SharedConfig) -> Result<Inner, ConnectError> {
@@ -26,7 +26,7 @@ impl Inner {
             combiner: Combiner::new(),
             origins: (0..config.buffers).map(|_| AtomicU32::new(NO_MEMBER)).collect(),
             has_waiting: AtomicBool::new(false),
-            wakeup: Wakeup::new().map_err(system("an event descriptor"))?,
+            wakeup: EventfdWakeup::new().map_err(system("an event descriptor"))?,
             closing: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         })

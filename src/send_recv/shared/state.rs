@@ -13,7 +13,7 @@ use verbs_safe::{RecvPoster, Recycle};
 
 use super::config::SharedConfig;
 use crate::send_recv::returns::Returns;
-use crate::wakeup::Wakeup;
+use crate::wakeup::EventfdWakeup;
 
 /// Buffers in one postlist at most.
 pub(super) const MAX_LIST: usize = 64;
@@ -39,7 +39,7 @@ pub(super) struct Inner {
     /// True if members wait for loans.
     pub(super) has_waiting: AtomicBool,
     /// Wakes the reposting thread.
-    pub(super) wakeup: Wakeup,
+    pub(super) wakeup: EventfdWakeup,
     pub(super) closing: AtomicBool,
     pub(super) failed: AtomicBool,
 }

@@ -10,7 +10,7 @@ use host::thread::JoinHandle;
 use super::{Inner, SharedReceiver};
 use crate::common::Common;
 use crate::error::CloseReason;
-use crate::wait::{Deadline, Idle, SleepBackoff, Step};
+use crate::wait::{Deadline, Idle, SleepBackoff, WaitStep};
 
 /// A thread that does the transfers of a [`SharedReceiver`]. It ends with the connection,
 /// or when the last receiver is dropped. Dropping this ends it at once, and the threads that
@@ -129,7 +129,7 @@ impl StandIn {
             let Common { wait, keepalive, .. } = inner.common;
             let new = || Idle::new(wait, Deadline::NEVER, keepalive);
             let idle = waits.get_or_insert_with(new);
-            if let Step::Sleep(time) = idle.step() {
+            if let WaitStep::Sleep(time) = idle.step() {
                 inner.lock().tell_all();
                 // Before the sleep: the last receiver that is dropped then ends the connection
                 // at once, and not when this thread wakes.
