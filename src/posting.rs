@@ -20,8 +20,8 @@ pub(crate) struct QpPosting {
     at_end: AtEnd,
 }
 
-/// Fate of the queue pair when its end [fails](QpPosting::fail). In ERR, its device does not answer the
-/// peer any more.
+/// Fate of the queue pair when its end [fails](QpPosting::fail). In ERR, its device does not answer
+/// the peer any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtEnd {
     /// It stays as it is.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use verbs_safe::{Armed, CompletionChannel, WaitError, Wakeup};
 
-use super::link::{Link, ReceiverStats};
+use super::link::{BufferedReadLink, ReceiverStats};
 use super::{Config, Message};
 use crate::arm::{Arm, Arming, is_same};
 use crate::common::Common;
@@ -34,12 +34,12 @@ pub use shared::{SharedMessage, SharedReceiver, Transfers};
 /// meanwhile.
 #[derive(Debug)]
 pub struct Receiver {
-    links: Vec<Option<Box<Link>>>,
+    links: Vec<Option<Box<BufferedReadLink>>>,
     /// The place of the current peer.
     current: u32,
     turns: Turns,
     /// Links that are over, until their last request has completed.
-    leaving: Vec<Link>,
+    leaving: Vec<BufferedReadLink>,
     next_peer: u32,
     max_peers: u32,
     common: Common,
@@ -104,9 +104,9 @@ impl Receiver {
 }
 
 impl LinkHost for Receiver {
-    type Link = Box<Link>;
+    type Link = Box<BufferedReadLink>;
 
-    fn add(&mut self, mut link: Box<Link>) -> Peer {
+    fn add(&mut self, mut link: Box<BufferedReadLink>) -> Peer {
         let peer = Peer(self.next_peer);
         self.next_peer += 1;
         link.peer = peer;
@@ -147,7 +147,7 @@ impl driven::Receiver for Receiver {
 impl Receiver {
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     fn stop(&mut self) {
-        let mut links: Vec<Link> =
+        let mut links: Vec<BufferedReadLink> =
             self.links.iter_mut().filter_map(Option::take).map(|link| *link).collect();
         links.iter_mut().for_each(|link| link.stop());
         links.append(&mut self.leaving);
@@ -293,7 +293,8 @@ impl Receiver {
     /// Requests an event for the next completion of every link that announces them on
     /// `channel`.
     fn arm_links(&mut self, channel: &CompletionChannel) -> Vec<Armed> {
-        let is_its = |link: &&mut Box<Link>| link.channel().is_some_and(|c| is_same(c, channel));
+        let is_its =
+            |link: &&mut Box<BufferedReadLink>| link.channel().is_some_and(|c| is_same(c, channel));
         self.links.iter_mut().flatten().filter(is_its).filter_map(|link| link.arm()).collect()
     }
 

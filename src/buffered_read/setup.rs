@@ -11,7 +11,7 @@ use verbs_safe::{
     QueuePair, QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig,
 };
 
-use super::link::{Link, POLL_BATCH, ReceiverStats, WORDS_BYTES};
+use super::link::{BufferedReadLink, POLL_BATCH, ReceiverStats, WORDS_BYTES};
 use super::sender::Sender;
 use super::{BufferedRead, Config, Receiver};
 use crate::common::Common;
@@ -37,7 +37,7 @@ const WAKE_UPS: u32 = 1;
 pub(super) const SENDER_DEPTH: u32 = 4;
 
 type NewSender = HalfDraft<HalfOffer, Sender>;
-type NewLink = HalfDraft<HalfOffer, Box<Link>, Receiver>;
+type NewLink = HalfDraft<HalfOffer, Box<BufferedReadLink>, Receiver>;
 
 impl Served for BufferedRead {
     const ID: ProtocolId = ProtocolId::BUFFERED_READ;
@@ -139,7 +139,7 @@ impl Protocol for BufferedRead {
             let none = || device.error("use a queue pair", &"it has no receive side");
             let wake_ups = recv.ok_or_else(none)?;
             let source = (offer.place, offer.bytes());
-            Ok(Box::new(Link {
+            Ok(Box::new(BufferedReadLink {
                 peer: Peer(u32::MAX),
                 reader,
                 ring,

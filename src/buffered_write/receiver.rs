@@ -10,7 +10,7 @@ use conn_core::ring::{HEADER_BYTES, record_bytes};
 use verbs_safe::{CompletionBatch, CompletionQueue, SharedView};
 
 use super::Config;
-use super::link::Link;
+use super::link::BufferedWriteLink;
 use crate::arm::Arm;
 use crate::copies::{CopyPool, Message};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
@@ -49,7 +49,7 @@ pub struct ReceiverStats {
 pub struct Receiver {
     waiting: CqWaiting,
     batch: CompletionBatch,
-    places: LinkPlaces<Link>,
+    places: LinkPlaces<BufferedWriteLink>,
     /// Receives that a link has for immediates, at most.
     window: u32,
     chunks: CopyPool,
@@ -123,7 +123,7 @@ impl Receiver {
 
     /// Makes the copies long enough for the link's messages. An open copy is closed, and its
     /// link served again: the copies may be replaced, and messages are taken from filled ones.
-    fn chunks_hold(&mut self, link: &Link) {
+    fn chunks_hold(&mut self, link: &BufferedWriteLink) {
         if let Some(open) = self.open.take() {
             // Its messages are copied again in the link's next turn.
             self.places.make_ready(open.place);
@@ -133,9 +133,9 @@ impl Receiver {
 }
 
 impl LinkHost for Receiver {
-    type Link = Link;
+    type Link = BufferedWriteLink;
 
-    fn add(&mut self, link: Link) -> Peer {
+    fn add(&mut self, link: BufferedWriteLink) -> Peer {
         self.chunks_hold(&link);
         let is_polled = link.is_polled();
         let (at, peer) = self.places.add(link);
@@ -407,7 +407,7 @@ impl Receiver {
     #[inline(never)]
     fn go_on(
         &mut self,
-        mut open: impl FnMut(&mut LinkPlace<Link>, &mut CopyPool, u32) -> Option<Open>,
+        mut open: impl FnMut(&mut LinkPlace<BufferedWriteLink>, &mut CopyPool, u32) -> Option<Open>,
     ) -> Result<(), RecvError> {
         loop {
             while let Some(at) = self.places.next_ready() {
@@ -434,7 +434,7 @@ impl Receiver {
     fn serve(
         &mut self,
         at: u32,
-        open: impl FnOnce(&mut LinkPlace<Link>, &mut CopyPool, u32) -> Option<Open>,
+        open: impl FnOnce(&mut LinkPlace<BufferedWriteLink>, &mut CopyPool, u32) -> Option<Open>,
     ) -> Result<bool, RecvError> {
         let Some(place) = self.places.get_mut(at) else { return Ok(false) };
         self.open = open(place, &mut self.chunks, at);
@@ -455,7 +455,7 @@ impl Receiver {
 }
 
 /// Counts the work of a link, too.
-fn with_work_of(stats: ReceiverStats, place: &LinkPlace<Link>) -> ReceiverStats {
+fn with_work_of(stats: ReceiverStats, place: &LinkPlace<BufferedWriteLink>) -> ReceiverStats {
     ReceiverStats {
         messages: stats.messages + place.messages,
         work_requests: stats.work_requests + place.link.work_requests(),

@@ -7,7 +7,7 @@ use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
 use verbs_safe::{QueuePairConfig, RecvSide, RemoteAccess};
 
 use super::config::Tail;
-use super::link::{Link, UPDATE_BYTES};
+use super::link::{BufferedWriteLink, UPDATE_BYTES};
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::{BufferedWrite, Config};
@@ -32,7 +32,7 @@ const LINK_CONTROL: u32 = 2;
 const STRAIGHT: u32 = 32 << 10;
 
 type NewSender = HalfDraft<HalfOffer, Sender>;
-type NewLink = HalfDraft<HalfOffer, Link, Receiver>;
+type NewLink = HalfDraft<HalfOffer, BufferedWriteLink, Receiver>;
 
 impl Served for BufferedWrite {
     const ID: ProtocolId = ProtocolId::BUFFERED_WRITE;
@@ -130,7 +130,7 @@ impl Protocol for BufferedWrite {
             let tracker = tracker(LINK_QUEUE - LINK_CONTROL, LINK_CONTROL, LINK_QUEUE / 4);
             let (posting, recv) = pair.connect(&peer.endpoint, wire, tracker, AtEnd::Err)?;
             let core = WriteReceiver::new(geometry, told_bytes, (window > 0).then_some(window));
-            Ok(Link::new(posting, recv, core, ring, block, peer_block))
+            Ok(BufferedWriteLink::new(posting, recv, core, ring, block, peer_block))
         }))
     }
 }

@@ -5,18 +5,18 @@ use verbs_safe::{Buffer, FileRegion, LoanId, SendQueue};
 /// Memory of the user for a message. The user sees a buffer once it is back, and a file's
 /// mapping never.
 #[derive(Debug)]
-pub(crate) enum Room {
+pub(crate) enum ReadDestination {
     Buffer(Buffer),
     File(FileRegion),
     /// A buffer of the receiver's own, for a message.
     Message(Buffer),
 }
 
-impl Room {
+impl ReadDestination {
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = match self {
-            Room::Buffer(buffer) | Room::Message(buffer) => buffer.len(),
-            Room::File(region) => region.len(),
+            ReadDestination::Buffer(buffer) | ReadDestination::Message(buffer) => buffer.len(),
+            ReadDestination::File(region) => region.len(),
         };
         bytes as u64
     }
@@ -27,38 +27,48 @@ impl Room {
             0 => len.min(most.into()),
             rest => rest,
         };
-        !matches!(self, Room::File(_)) || last() >= FileRegion::MIN_READ_BYTES.into()
+        !matches!(self, ReadDestination::File(_)) || last() >= FileRegion::MIN_READ_BYTES.into()
     }
 
     /// Returns its kind, which is needed when the send queue gives back its memory.
-    pub(crate) fn kind(&self) -> RoomKind {
+    pub(crate) fn kind(&self) -> DestinationKind {
         match self {
-            Room::Buffer(_) => RoomKind::Buffer,
-            Room::File(_) => RoomKind::File,
-            Room::Message(_) => RoomKind::Message,
+            ReadDestination::Buffer(_) => DestinationKind::Buffer,
+            ReadDestination::File(_) => DestinationKind::File,
+            ReadDestination::Message(_) => DestinationKind::Message,
         }
     }
 
-    pub(crate) fn lend(self, queue: &mut SendQueue) -> Result<LoanId, Room> {
+    pub(crate) fn lend(self, queue: &mut SendQueue) -> Result<LoanId, ReadDestination> {
         match self {
-            Room::Buffer(buffer) => queue.lend(buffer).map_err(|e| Room::Buffer(e.buffer)),
-            Room::File(region) => queue.lend_file(region).map_err(|e| Room::File(e.region)),
-            Room::Message(buffer) => queue.lend(buffer).map_err(|e| Room::Message(e.buffer)),
+            ReadDestination::Buffer(buffer) => {
+                queue.lend(buffer).map_err(|e| ReadDestination::Buffer(e.buffer))
+            }
+            ReadDestination::File(region) => {
+                queue.lend_file(region).map_err(|e| ReadDestination::File(e.region))
+            }
+            ReadDestination::Message(buffer) => {
+                queue.lend(buffer).map_err(|e| ReadDestination::Message(e.buffer))
+            }
         }
     }
 
-    pub(crate) fn reclaim(loan: LoanId, kind: RoomKind, queue: &mut SendQueue) -> Option<Room> {
+    pub(crate) fn reclaim(
+        loan: LoanId,
+        kind: DestinationKind,
+        queue: &mut SendQueue,
+    ) -> Option<ReadDestination> {
         match kind {
-            RoomKind::Buffer => queue.reclaim(loan).map(Room::Buffer),
-            RoomKind::File => queue.reclaim_file(loan).map(Room::File),
-            RoomKind::Message => queue.reclaim(loan).map(Room::Message),
+            DestinationKind::Buffer => queue.reclaim(loan).map(ReadDestination::Buffer),
+            DestinationKind::File => queue.reclaim_file(loan).map(ReadDestination::File),
+            DestinationKind::Message => queue.reclaim(loan).map(ReadDestination::Message),
         }
     }
 }
 
-/// The kinds of [`Room`].
+/// The kinds of [`ReadDestination`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RoomKind {
+pub(crate) enum DestinationKind {
     Buffer,
     File,
     Message,

@@ -8,7 +8,7 @@ use conn_core::direct_read::{
 use conn_core::handshake::{Endpoint, ProtocolId};
 use verbs_safe::{Buffer, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
 
-use super::link::Link;
+use super::link::DirectReadLink;
 use super::receiver::Receiver;
 use super::sender::{SIGNAL_STRIDE, SIGNALS_AT};
 use super::{Config, Offer, Sender};
@@ -35,7 +35,7 @@ const CONTROL: u32 = 4;
 pub enum DirectRead {}
 
 type NewSender<B = Buffer> = HalfDraft<Terms, Sender<B>>;
-type NewLink = HalfDraft<Terms, Link, Receiver>;
+type NewLink = HalfDraft<Terms, DirectReadLink, Receiver>;
 
 impl Served for DirectRead {
     const ID: ProtocolId = ProtocolId::DIRECT_READ;
@@ -105,7 +105,7 @@ impl Protocol for DirectRead {
             let reads = Reads::new(reads, slots).map_err(unfit)?;
             // The sender of the other modes looks at no count here.
             let memory = (terms.ack == AckMode::Pull).then_some(memory);
-            Ok(Link::new(posting, recv, reads, memory, terms.counts, config.too_early))
+            Ok(DirectReadLink::new(posting, recv, reads, memory, terms.counts, config.too_early))
         }))
     }
 }

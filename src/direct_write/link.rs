@@ -11,7 +11,7 @@ use conn_core::ring::offer::Place;
 use conn_core::wr::WrClass;
 use verbs_safe::{Completion, RecvQueue, SendOp, TakeError};
 
-use super::in_place::{Buffers, InPlace};
+use super::in_place::{InPlace, LinkBuffers};
 use crate::checked;
 use crate::copies::{BULK, CopyPool};
 use crate::doorbell;
@@ -36,12 +36,12 @@ pub(crate) struct Lending {
 
 /// One peer of a receiver.
 #[derive(Debug)]
-pub struct Link {
+pub struct DirectWriteLink {
     pub(super) posting: QpPosting,
     /// Receives for immediates; `None` where messages are polled for.
     pub(super) recv: Option<RecvQueue<()>>,
     pub(super) core: BufferReceiver<Box<[u32]>>,
-    pub(super) buffers: Arc<Buffers>,
+    pub(super) buffers: Arc<LinkBuffers>,
     /// Buffers that are lent, at most those of the layout.
     pub(super) lent: u32,
     pub(super) peer_slots: Place,
@@ -55,7 +55,7 @@ pub struct Link {
     pub(super) slots_told: u64,
 }
 
-impl Link {
+impl DirectWriteLink {
     /// The next message, if it is there.
     #[inline]
     fn arrived(&mut self) -> Result<Option<Arrival>, ArrivalError> {
@@ -167,11 +167,11 @@ impl Link {
     }
 }
 
-impl Peered for Link {
+impl Peered for DirectWriteLink {
     field!(posting, posting_mut: QpPosting);
 }
 
-impl receiving::ReceiverLink for Link {
+impl receiving::ReceiverLink for DirectWriteLink {
     type Shared = Lending;
     type Taken = InPlace;
 

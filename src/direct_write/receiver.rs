@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::in_place::InPlace;
-use super::link::Link;
+use super::link::DirectWriteLink;
 use crate::error::RecvError;
 use crate::posting::field;
 use crate::receiving::{CopyReceiving, ReceivesCopies};
@@ -33,7 +33,7 @@ pub struct ReceiverStats {
 /// receive.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(super) receiving: CopyReceiving<Link>,
+    pub(super) receiving: CopyReceiving<DirectWriteLink>,
     /// Receive requests of a link: room in the completion queue.
     pub(super) receives: u32,
 }
@@ -96,7 +96,7 @@ impl Receiver {
     /// Receives by a call that lends what it takes, and does not copy it.
     fn in_place(
         &mut self,
-        recv: impl FnOnce(&mut CopyReceiving<Link>) -> Result<InPlace, RecvError>,
+        recv: impl FnOnce(&mut CopyReceiving<DirectWriteLink>) -> Result<InPlace, RecvError>,
     ) -> Result<InPlace, RecvError> {
         self.receiving.shared.in_place = true;
         let received = recv(&mut self.receiving);
@@ -106,9 +106,9 @@ impl Receiver {
 }
 
 impl ReceivesCopies for Receiver {
-    type Link = Link;
+    type Link = DirectWriteLink;
 
-    field!(receiving, receiving_mut: CopyReceiving<Link>);
+    field!(receiving, receiving_mut: CopyReceiving<DirectWriteLink>);
 }
 
 impl Drop for Receiver {

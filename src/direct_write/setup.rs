@@ -9,8 +9,8 @@ use conn_core::direct_write::{
 use conn_core::handshake::{Endpoint, ProtocolId};
 use verbs_safe::{QueuePairConfig, RecvSide};
 
-use super::in_place::Buffers;
-use super::link::{Lending, Link, SLOTS_PER_WRITE};
+use super::in_place::LinkBuffers;
+use super::link::{DirectWriteLink, Lending, SLOTS_PER_WRITE};
 use super::sender::{Sender, SenderStats};
 use super::{Config, Detection, DirectWrite, Receiver};
 use crate::device::Device;
@@ -32,7 +32,7 @@ const CONTROL: u32 = 2;
 const LINK_QUEUE: u32 = 16;
 
 type NewSender = HalfDraft<Terms, Sender>;
-type NewLink = HalfDraft<Terms, Link, Receiver>;
+type NewLink = HalfDraft<Terms, DirectWriteLink, Receiver>;
 
 impl Served for DirectWrite {
     const ID: ProtocolId = ProtocolId::DIRECT_WRITE;
@@ -139,11 +139,12 @@ impl Protocol for DirectWrite {
             let tracker = tracker(LINK_QUEUE - CONTROL, CONTROL, LINK_QUEUE / 4);
             let at_end = AtEnd::ErrUnlessClosed;
             let (posting, recv) = pair.connect(&peer.endpoint, wire, tracker, at_end)?;
-            Ok(Link {
+            Ok(DirectWriteLink {
                 posting,
                 recv: recv.filter(|_| found == Found::Immediate),
                 core,
-                buffers: Buffers::new(buffers, count).ok_or_else(|| unfit("it has no buffers"))?,
+                buffers: LinkBuffers::new(buffers, count)
+                    .ok_or_else(|| unfit("it has no buffers"))?,
                 lent: 0,
                 peer_slots: place,
                 peer_slot_count: slots,
@@ -157,9 +158,9 @@ impl Protocol for DirectWrite {
 }
 
 impl LinkHost for Receiver {
-    type Link = Link;
+    type Link = DirectWriteLink;
 
-    fn add(&mut self, link: Link) -> Peer {
+    fn add(&mut self, link: DirectWriteLink) -> Peer {
         let longest = link.core.layout().max_message();
         self.receiving.add(link, longest)
     }

@@ -1,4 +1,5 @@
-//! A receiver of a protocol whose messages are copied out: its calls are those of its [`CopyReceiving`].
+//! A receiver of a protocol whose messages are copied out: its calls are those of its
+//! [`CopyReceiving`].
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The receiving half: one thread, one completion queue, one ring for any number of peers.
 
-use super::link::Link;
+use super::link::SharedWriteLink;
 use crate::posting::field;
 use crate::receiving::{CopyReceiving, ReceivesCopies};
 
@@ -28,7 +28,7 @@ pub struct ReceiverStats {
 /// Extents of peers that have gone are given to others in the calls that receive.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(super) receiving: CopyReceiving<Link>,
+    pub(super) receiving: CopyReceiving<SharedWriteLink>,
 }
 
 impl Receiver {
@@ -44,9 +44,9 @@ impl Receiver {
 }
 
 impl ReceivesCopies for Receiver {
-    type Link = Link;
+    type Link = SharedWriteLink;
 
-    field!(receiving, receiving_mut: CopyReceiving<Link>);
+    field!(receiving, receiving_mut: CopyReceiving<SharedWriteLink>);
 }
 
 impl Drop for Receiver {

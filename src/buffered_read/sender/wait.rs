@@ -2,7 +2,7 @@
 
 use conn_core::wr::WrId;
 
-use super::{Heard, Sender};
+use super::{ReceiverSnapshot, Sender};
 use crate::checked;
 use crate::error::{CloseReason, Full, SendError};
 use crate::posting::field;
@@ -108,7 +108,7 @@ impl Driving for Sender {
 /// Waiting.
 impl Sender {
     /// Returns what is known of the receiver; it changes when the receiver has made progress.
-    fn known_of_receiver(&self) -> Heard {
+    fn known_of_receiver(&self) -> ReceiverSnapshot {
         (self.source.ring().head(), self.source.landed(), self.source.is_seen())
     }
 

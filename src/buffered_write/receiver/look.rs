@@ -1,7 +1,7 @@
 //! Looking for what has come: completions, tails, peers that have gone.
 
 use super::Receiver;
-use crate::buffered_write::link::Link;
+use crate::buffered_write::link::BufferedWriteLink;
 use crate::error::{CloseReason, RecvError};
 use crate::keepalive::KeepaliveDue;
 use crate::places::LinkPlace;
@@ -141,7 +141,7 @@ impl Receiver {
 
 /// Looks at a link's tail; whether something is new.
 #[inline]
-fn look(place: &mut LinkPlace<Link>) -> bool {
+fn look(place: &mut LinkPlace<BufferedWriteLink>) -> bool {
     let is_new = place.link.is_open() && place.link.look();
     place.has_spoken |= is_new;
     is_new

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::Receiver;
-use crate::direct_read::link::Link;
+use crate::direct_read::link::DirectReadLink;
 use crate::error::RecvError;
 use crate::keepalive::SILENT;
 use crate::taking::waits_for_messages;
@@ -32,7 +32,7 @@ impl Waits for Receiver {
 
     fn ask(&mut self) -> Result<(), RecvError> {
         tracing::debug!("{SILENT}");
-        self.links.iter_mut().for_each(Link::ask);
+        self.links.iter_mut().for_each(DirectReadLink::ask);
         Ok(())
     }
 
@@ -55,8 +55,8 @@ impl Drop for Receiver {
         let deadline = Deadline::after(self.waiting.common.linger);
         let mut idle = self.waiting.idle(deadline);
         loop {
-            self.links.iter_mut().filter(|link| !link.is_over()).for_each(Link::stop);
-            if self.links.iter().all(Link::is_quiet) {
+            self.links.iter_mut().filter(|link| !link.is_over()).for_each(DirectReadLink::stop);
+            if self.links.iter().all(DirectReadLink::is_quiet) {
                 break;
             }
             match self.progress() {

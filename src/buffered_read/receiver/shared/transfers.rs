@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use host::thread::JoinHandle;
 
-use super::{Inner, SharedReceiver};
+use super::{SharedReceiver, SharedReceiverInner};
 use crate::common::Common;
 use crate::error::CloseReason;
 use crate::wait::{Deadline, Idle, SleepBackoff, WaitStep};
@@ -100,7 +100,7 @@ impl Drop for Transfers {
 
 /// Does the transfers while it lives. Once it is gone, for whatever reason, the threads that
 /// receive do.
-struct StandIn(Weak<Inner>);
+struct StandIn(Weak<SharedReceiverInner>);
 
 impl StandIn {
     fn transfer(&self, is_over: &AtomicBool) -> Result<(), CloseReason> {
