@@ -12,7 +12,7 @@ use crate::wakeup::EventfdWakeup;
 ///
 /// A buffer's id is the number of its link and its slot in that link's pool, side
 /// by side. Each buffer is in the queue at most once, so that it cannot overflow.
-pub(crate) struct Returns {
+pub(crate) struct SlotReturns {
     queue: RepostQueue<Box<[RepostWord]>>,
     /// Places of links.
     told: RepostQueue<Box<[RepostWord]>>,
@@ -20,20 +20,20 @@ pub(crate) struct Returns {
     wakeup: EventfdWakeup,
 }
 
-impl std::fmt::Debug for Returns {
+impl std::fmt::Debug for SlotReturns {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Returns").field("slot_bits", &self.slot_bits).finish_non_exhaustive()
+        f.debug_struct("SlotReturns").field("slot_bits", &self.slot_bits).finish_non_exhaustive()
     }
 }
 
-impl Returns {
+impl SlotReturns {
     /// For `links` links of up to `slots` buffers each.
-    pub(crate) fn new(links: u32, slots: u32) -> std::io::Result<Arc<Returns>> {
+    pub(crate) fn new(links: u32, slots: u32) -> std::io::Result<Arc<SlotReturns>> {
         let slot_bits = slots.next_power_of_two().trailing_zeros();
         let wide = u64::from(links) << slot_bits;
         let ids = u32::try_from(wide).map_err(|_| std::io::ErrorKind::InvalidInput)?;
         let (queue, told) = (repost_queue(ids)?, repost_queue(links)?);
-        Ok(Arc::new(Returns { queue, told, slot_bits, wakeup: EventfdWakeup::new()? }))
+        Ok(Arc::new(SlotReturns { queue, told, slot_bits, wakeup: EventfdWakeup::new()? }))
     }
 
     /// A buffer of the link in that place was freed.

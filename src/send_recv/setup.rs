@@ -9,12 +9,12 @@ use conn_core::pool::{PoolConfig, PoolCounts};
 use host::plant::{Plant, is_planted};
 use verbs_safe::{QueuePair, QueuePairConfig, RecvSide, RemoteAccess};
 
-use super::link::{Link, OwnBuffers, Source};
+use super::link::{BufferSource, OwnBuffers, SendRecvLink};
 use super::receiver::Receiver;
-use super::returns::Returns;
+use super::returns::SlotReturns;
 use super::sender::Sender;
 use super::shared::SlotReturn;
-use super::shared::{Address, SharedPool};
+use super::shared::{LinkAddress, SharedPool};
 use super::stale_links::MAX_STALE_LINKS;
 use super::{Config, SendRecv};
 use crate::device::Device;
@@ -40,7 +40,7 @@ const SENDER_CONTROL: u32 = 4;
 const PROBES: RemoteAccess = WRITES;
 
 type NewSender = HalfDraft<(), Sender>;
-type NewLink = HalfDraft<(), Link, Receiver>;
+type NewLink = HalfDraft<(), SendRecvLink, Receiver>;
 
 impl Served for SendRecv {
     const ID: ProtocolId = ProtocolId::SEND_RECV;
@@ -59,7 +59,7 @@ impl Protocol for SendRecv {
     ) -> Result<Receiver, ConnectError> {
         let entries = entries(completions(config, max_peers, pool), max_peers)?;
         let waiting = CqWaiting::create(device, entries, config.common)?;
-        let returns = Returns::new(max_peers, config.recv_depth + 1)
+        let returns = SlotReturns::new(max_peers, config.recv_depth + 1)
             .map_err(|error| ConnectError::System { what: "an event descriptor", error })?;
         Ok(Receiver::new(waiting, returns, config, max_peers))
     }
@@ -116,7 +116,7 @@ impl Protocol for SendRecv {
         let rule = "at most that of the configuration which the receiver was made with";
         check("recv_depth", window, fits, rule)?;
         let place = receiver.make_place()?;
-        let address = Address { returns: receiver.returns.clone(), place };
+        let address = LinkAddress { returns: receiver.returns.clone(), place };
         let loan = config.credits.then_some(window);
         let join = |pool| receiver.join_pool(pool, &address, loan);
         let member = pool.map(join).transpose()?;
@@ -147,8 +147,10 @@ impl Protocol for SendRecv {
                 None => grantor(window, end, &config)?,
             };
             let source = match (member, recv) {
-                (Some(member), _) => Source::Shared(member),
-                (None, Some(queue)) => Source::Own(own_buffers(queue, window, &config, device)?),
+                (Some(member), _) => BufferSource::Shared(member),
+                (None, Some(queue)) => {
+                    BufferSource::Own(own_buffers(queue, window, &config, device)?)
+                }
                 (None, None) => {
                     return Err(device.error("use a queue pair", &"no receive side").into());
                 }
@@ -157,7 +159,7 @@ impl Protocol for SendRecv {
             let unjoined = wire.unjoined(control.clone());
             let posting = QpPosting::new(unjoined, send, tracker, AtEnd::Err);
             let is_packed = peer.options.contains(Options::PACKED);
-            let link = Link::new(posting, grantor, source, is_packed, place);
+            let link = SendRecvLink::new(posting, grantor, source, is_packed, place);
             // Last: from here on, messages of the peer take buffers, which may be a pool's.
             match wire.join(&control, psn, end) {
                 Ok(()) => Ok(link),
@@ -209,14 +211,14 @@ fn completions(config: &Config, max_peers: u32, pool: Option<&SharedPool>) -> Op
 }
 
 impl LinkHost for Receiver {
-    type Link = Link;
+    type Link = SendRecvLink;
 
-    fn add(&mut self, link: Link) -> Peer {
+    fn add(&mut self, link: SendRecvLink) -> Peer {
         self.links.add(link)
     }
 
     /// Waits until the device keeps none of the link's buffers.
-    fn forget(&mut self, link: Link) {
+    fn forget(&mut self, link: SendRecvLink) {
         self.links.forget(link);
     }
 }
