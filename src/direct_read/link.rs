@@ -14,7 +14,7 @@ use verbs_safe::{
     Completion, LoanId, RecvQueue, RemoteSpan, SendFlags, SendOp, SharedRegion, WcError, WcStatus,
 };
 
-use super::room::{DestinationKind, ReadDestination};
+use super::room::{ReadSink, SinkKind};
 use crate::checked;
 use crate::error::{BadRequest, CloseReason, ProtocolError, internal_error};
 use crate::peer::Peer;
@@ -63,7 +63,7 @@ struct ReadInProgress {
     number: u64,
     ticket: u64,
     loan: LoanId,
-    kind: DestinationKind,
+    kind: SinkKind,
     remote: RemoteSpan,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Landed {
     pub(crate) ticket: u64,
     pub(crate) peer: Peer,
     pub(crate) len: u64,
-    pub(crate) room: ReadDestination,
+    pub(crate) room: ReadSink,
     pub(crate) ended: Option<CloseReason>,
 }
 
@@ -250,14 +250,14 @@ impl DirectReadLink {
     pub(crate) fn read(
         &mut self,
         arrived: &Arrived,
-        room: ReadDestination,
+        room: ReadSink,
         ticket: u64,
-    ) -> Result<(), ReadDestination> {
+    ) -> Result<(), ReadSink> {
         let kind = room.kind();
         let loan = room.lend(self.posting.queue_mut())?;
         let Ok(number) = self.reads.read(arrived.len) else {
             debug_assert!(false, "a request that arrived is undecided");
-            let room = ReadDestination::reclaim(loan, kind, self.posting.queue_mut());
+            let room = ReadSink::reclaim(loan, kind, self.posting.queue_mut());
             return Err(room.expect("nothing uses it yet"));
         };
         let Place { addr, rkey } = arrived.memory;
@@ -296,7 +296,7 @@ impl DirectReadLink {
             if !finished && self.posting.ended().is_none() {
                 return None;
             }
-            let room = ReadDestination::reclaim(loan, kind, self.posting.queue_mut());
+            let room = ReadSink::reclaim(loan, kind, self.posting.queue_mut());
             if room.is_none() && !self.is_given_up() {
                 return None;
             }
@@ -305,7 +305,7 @@ impl DirectReadLink {
                 let ended = self.posting.ended().filter(|_| !finished).cloned();
                 return Some(Landed { ticket, peer: self.peer, len: remote.len, room, ended });
             }
-            self.lost_buffers += usize::from(kind == DestinationKind::Message);
+            self.lost_buffers += usize::from(kind == SinkKind::Message);
         }
     }
 

@@ -7,7 +7,7 @@ use verbs_safe::Buffer;
 use super::ReadError;
 use super::landing::{FreedBuffers, LandingBuffers};
 use super::link::Landed;
-use super::room::ReadDestination;
+use super::room::ReadSink;
 use crate::half::received_message;
 use crate::peer::Peer;
 
@@ -87,7 +87,7 @@ received_message!(Message, |message| {
 /// A message that was read into a buffer, or why it was not.
 pub(super) fn message(landed: Landed) -> Result<Message, ReadError> {
     let Landed { peer, len, room, ended, .. } = landed;
-    let ReadDestination::Buffer(buffer) = room else { return Err(ReadError::UnknownReading) };
+    let ReadSink::Buffer(buffer) = room else { return Err(ReadError::UnknownReading) };
     match ended {
         Some(ended) => Err(ReadError::Unread { buffer, peer, reason: ended }),
         None => {

@@ -13,7 +13,7 @@ use verbs_safe::{Completion, CompletionBatch, ProtectionDomain, RecvPoster};
 
 use super::landing::LandingBuffers;
 use super::link::{Arrived, DirectReadLink, Landed, SenderMessage};
-use super::room::ReadDestination;
+use super::room::ReadSink;
 use super::{Config, NotReadReason};
 use crate::arm::Arm;
 use crate::doorbell;
@@ -161,10 +161,7 @@ impl Receiver {
     }
 
     /// Reads the oldest request into a buffer or a file: its ticket.
-    pub(super) fn read_oldest(
-        &mut self,
-        room: ReadDestination,
-    ) -> Result<u64, (ReadDestination, NotReadReason)> {
+    pub(super) fn read_oldest(&mut self, room: ReadSink) -> Result<u64, (ReadSink, NotReadReason)> {
         let Some(arrived) = self.arrived.front() else {
             return Err((room, NotReadReason::Ended(CloseReason::Closed)));
         };

@@ -2,21 +2,21 @@
 
 use verbs_safe::{Buffer, FileRegion, LoanId, SendQueue};
 
-/// Memory of the user for a message. The user sees a buffer once it is back, and a file's
-/// mapping never.
+/// Data sink of a message's READs: memory of the user. The user sees a buffer once it is back, and
+/// a file's mapping never.
 #[derive(Debug)]
-pub(crate) enum ReadDestination {
+pub(crate) enum ReadSink {
     Buffer(Buffer),
     File(FileRegion),
     /// A buffer of the receiver's own, for a message.
     Message(Buffer),
 }
 
-impl ReadDestination {
+impl ReadSink {
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = match self {
-            ReadDestination::Buffer(buffer) | ReadDestination::Message(buffer) => buffer.len(),
-            ReadDestination::File(region) => region.len(),
+            ReadSink::Buffer(buffer) | ReadSink::Message(buffer) => buffer.len(),
+            ReadSink::File(region) => region.len(),
         };
         bytes as u64
     }
@@ -27,48 +27,40 @@ impl ReadDestination {
             0 => len.min(most.into()),
             rest => rest,
         };
-        !matches!(self, ReadDestination::File(_)) || last() >= FileRegion::MIN_READ_BYTES.into()
+        !matches!(self, ReadSink::File(_)) || last() >= FileRegion::MIN_READ_BYTES.into()
     }
 
     /// Returns its kind, which is needed when the send queue gives back its memory.
-    pub(crate) fn kind(&self) -> DestinationKind {
+    pub(crate) fn kind(&self) -> SinkKind {
         match self {
-            ReadDestination::Buffer(_) => DestinationKind::Buffer,
-            ReadDestination::File(_) => DestinationKind::File,
-            ReadDestination::Message(_) => DestinationKind::Message,
+            ReadSink::Buffer(_) => SinkKind::Buffer,
+            ReadSink::File(_) => SinkKind::File,
+            ReadSink::Message(_) => SinkKind::Message,
         }
     }
 
-    pub(crate) fn lend(self, queue: &mut SendQueue) -> Result<LoanId, ReadDestination> {
+    pub(crate) fn lend(self, queue: &mut SendQueue) -> Result<LoanId, ReadSink> {
         match self {
-            ReadDestination::Buffer(buffer) => {
-                queue.lend(buffer).map_err(|e| ReadDestination::Buffer(e.buffer))
-            }
-            ReadDestination::File(region) => {
-                queue.lend_file(region).map_err(|e| ReadDestination::File(e.region))
-            }
-            ReadDestination::Message(buffer) => {
-                queue.lend(buffer).map_err(|e| ReadDestination::Message(e.buffer))
+            ReadSink::Buffer(buffer) => queue.lend(buffer).map_err(|e| ReadSink::Buffer(e.buffer)),
+            ReadSink::File(region) => queue.lend_file(region).map_err(|e| ReadSink::File(e.region)),
+            ReadSink::Message(buffer) => {
+                queue.lend(buffer).map_err(|e| ReadSink::Message(e.buffer))
             }
         }
     }
 
-    pub(crate) fn reclaim(
-        loan: LoanId,
-        kind: DestinationKind,
-        queue: &mut SendQueue,
-    ) -> Option<ReadDestination> {
+    pub(crate) fn reclaim(loan: LoanId, kind: SinkKind, queue: &mut SendQueue) -> Option<ReadSink> {
         match kind {
-            DestinationKind::Buffer => queue.reclaim(loan).map(ReadDestination::Buffer),
-            DestinationKind::File => queue.reclaim_file(loan).map(ReadDestination::File),
-            DestinationKind::Message => queue.reclaim(loan).map(ReadDestination::Message),
+            SinkKind::Buffer => queue.reclaim(loan).map(ReadSink::Buffer),
+            SinkKind::File => queue.reclaim_file(loan).map(ReadSink::File),
+            SinkKind::Message => queue.reclaim(loan).map(ReadSink::Message),
         }
     }
 }
 
-/// The kinds of [`ReadDestination`].
+/// The kinds of [`ReadSink`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DestinationKind {
+pub(crate) enum SinkKind {
     Buffer,
     File,
     Message,
