@@ -17,7 +17,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use rdma_conn::WaitStrategy;
 use rdma_conn::buffered_read::BufferedRead;
 use rdma_conn::buffered_write::BufferedWrite;
@@ -28,7 +28,7 @@ use rdma_conn::send_recv::{ConnectError, Preset, SendRecv, Transport};
 use rdma_conn::shared_write::SharedWrite;
 use rdma_conn::{Connection, Incoming};
 
-use crate::cli::{Common, ConnectionArgs, Protocol};
+use crate::cli::{CommonArgs, ConnectionArgs, Protocol};
 use crate::measure::{Crowd, Load, Measured, Shape, Work};
 use crate::settings::{self, Setting, Terms};
 
@@ -116,10 +116,10 @@ pub(crate) trait Kind: rdma_conn::Protocol {
     fn common(config: &mut Self::Settings) -> (&mut WaitStrategy, &mut Transport);
 
     /// Refuses settings that cannot be for messages of `size` bytes, by flag.
-    fn check(args: &ConnectionArgs, config: &Self::Settings, size: u32) -> Outcome;
+    fn check(args: &ConnectionArgs, config: &Self::Settings, size: u32) -> CommandResult;
 
     /// Refuses settings that do not suffice for a receiver with `peers` peers, by flag.
-    fn check_peers(config: &Self::Settings, peers: u32) -> Outcome {
+    fn check_peers(config: &Self::Settings, peers: u32) -> CommandResult {
         let _ = (config, peers);
         Ok(())
     }
@@ -278,7 +278,7 @@ impl<K: Kind> Duplex<K> {
 
 /// The settings for messages of `size` bytes: what was asked for, and what suits.
 pub(crate) fn config<K: Kind>(
-    common: &Common,
+    common: &CommonArgs,
     args: &ConnectionArgs,
     purpose: Purpose,
     size: u32,
@@ -297,7 +297,7 @@ pub(crate) fn config<K: Kind>(
 /// # Errors
 /// These are not the settings of such a connection.
 pub(crate) fn hosted<K: Kind>(
-    common: &Common,
+    common: &CommonArgs,
     args: &ConnectionArgs,
     purpose: Purpose,
     size: u32,

@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use base::say;
-use base::table::{Table, titled};
+use base::table::{ResultTable, titled};
 
 use crate::measure::ResultLine;
 
 /// Form that the results of a command have for people.
 pub(crate) struct Style {
     /// The table, without rows.
-    pub(crate) empty: Table,
+    pub(crate) empty: ResultTable,
     pub(crate) title: fn(&ResultLine) -> String,
     pub(crate) row: fn(&ResultLine) -> Vec<String>,
     /// What is said of a result below the tables; an empty text is left out.
@@ -62,7 +62,7 @@ impl Report {
 /// Results in any tables: one under each title that there was.
 pub(crate) struct Results {
     json: bool,
-    tables: Vec<(String, Table)>,
+    tables: Vec<(String, ResultTable)>,
     /// Notes below the tables.
     notes: Vec<String>,
 }
@@ -83,7 +83,7 @@ impl Results {
         &mut self,
         line: &ResultLine,
         title: String,
-        empty: Table,
+        empty: ResultTable,
         row: Vec<String>,
     ) -> Result<()> {
         if self.json {

@@ -9,7 +9,7 @@ mod parameters;
 pub(crate) use self::{drive::follow_into, parameters::run_number};
 pub(crate) use admit::{Pending, admitted, engaged, listen, next_peer};
 pub(crate) use base::session::{
-    Channel as ChannelOf, GLANCE, LastWords, Told, bad_distance, cannot_bind, cannot_listen, card,
+    ControlChannel, GLANCE, LastWords, PeerFailure, bad_distance, cannot_bind, cannot_listen, card,
     dial, differs, explain, open_device, refused, sender_ended, unexpected,
 };
 pub(crate) use control::{Channel, Control, HungUp, cause};

@@ -7,11 +7,11 @@ use base::cli::{MEASURED, MOST, seconds, values};
 use clap::{Args as ClapArgs, ValueEnum};
 use rdma_conn::send_recv::Reposting;
 
-use super::{ConnectionArgs, Ends, Protocol, RawArgs, Rounds};
+use super::{ConnectionArgs, EndsArgs, Protocol, RawArgs, RoundsArgs};
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = MEASURED)]
-pub(crate) struct Bench {
+pub(crate) struct BenchArgs {
     /// Message sizes in bytes (4096, 4k, 1M, as all BYTES), with commas in between [default: 16]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
     pub(crate) size: Vec<u32>,
@@ -63,9 +63,9 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) no_verify: bool,
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RoundsArgs,
     #[command(flatten)]
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndsArgs,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
     #[command(flatten)]
@@ -122,7 +122,7 @@ fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..)
 }
 
-impl Bench {
+impl BenchArgs {
     /// The flags that were given, of those that not every connection has.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let mut given = self.connection.given.names();

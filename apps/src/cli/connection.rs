@@ -1,11 +1,11 @@
 //! The flags that set up a connection.
 
 use base::cli::values;
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args as ClapArgs, Command, FromArgMatches};
 
-use super::Wait;
+use super::WaitFlag;
 use super::protocol::{Protocol, ProtocolParser};
 use crate::settings::{FlagSpec, Given, Takes, Value};
 
@@ -18,7 +18,7 @@ pub(crate) struct ConnectionArgs {
     pub(crate) protocol: Option<Protocol>,
     /// Waiting strategy
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) wait: Wait,
+    pub(crate) wait: WaitFlag,
     #[command(flatten)]
     pub(crate) given: Given,
 }
@@ -78,7 +78,7 @@ impl ConnectionArgs {
     }
 
     /// Refuses flags that mean nothing to a verb without a connection, which has `known`.
-    pub(crate) fn check_raw(&self, known: &[FlagSpec]) -> Outcome {
+    pub(crate) fn check_raw(&self, known: &[FlagSpec]) -> CommandResult {
         let is_known = |name: &&str| known.iter().any(|flag| flag.name == *name);
         match self.given.names().into_iter().find(|name| !is_known(name)) {
             Some(flag) => Err(usage(format!("{flag} means nothing to --op: leave it out"))),

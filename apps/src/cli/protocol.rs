@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use clap::builder::{PossibleValue, TypedValueParser};
 #[cfg(test)]
 use rdma_conn::conn_core::handshake::ProtocolId;
@@ -129,7 +129,7 @@ impl Protocol {
     }
 
     /// Refuses flags that this connection has no use for, by name.
-    pub(crate) fn check_flags(self, given: &[&'static str]) -> Outcome {
+    pub(crate) fn check_flags(self, given: &[&'static str]) -> CommandResult {
         let Some(flag) = given.iter().find(|flag| !self.understands(flag)) else { return Ok(()) };
         let knows = |other: &&Protocol| other.understands(flag);
         let others: Vec<&str> = Protocol::ALL.iter().filter(knows).map(|p| p.name()).collect();

@@ -13,7 +13,7 @@ mod run;
 
 use std::net::SocketAddr;
 
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use base::{remark, say, signals};
 
 use crate::measure::figures::{self, TakenAt};
@@ -23,12 +23,12 @@ use anyhow::Result;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::SharedConfig;
 
-use crate::cli::{Bench, Common, Rate};
+use crate::cli::{BenchArgs, CommonArgs, Rate};
 use crate::protocol::{Kind, With};
 use crate::session;
 use rounds::{cases, config, sizes};
 
-pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
+pub(crate) fn run(common: &CommonArgs, options: &BenchArgs) -> CommandResult {
     crate::measure::rounds::check(options.rounds.rounds, "--messages", options.messages)?;
     if let Some(op) = options.raw.op {
         return crate::cmd::raw::bench(common, options, op);
@@ -44,15 +44,15 @@ pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
 
 /// Measurement to run over any kind of connection.
 struct Task<'a> {
-    common: &'a Common,
-    options: &'a Bench,
+    common: &'a CommonArgs,
+    options: &'a BenchArgs,
     device: &'a Device,
 }
 
 impl With for Task<'_> {
-    type Out = Outcome;
+    type Out = CommandResult;
 
-    fn with<K: Kind>(self) -> Outcome {
+    fn with<K: Kind>(self) -> CommandResult {
         let Task { common, options, device } = self;
         check::<K>(common, options, device)?;
         match (options.ends.listen, &options.input, options.ends.connect) {
@@ -66,7 +66,7 @@ impl With for Task<'_> {
 
 impl Task<'_> {
     /// One size after the other, with the listener at `address`.
-    fn lead_each<K: Kind>(&self, address: SocketAddr) -> Outcome {
+    fn lead_each<K: Kind>(&self, address: SocketAddr) -> CommandResult {
         let Task { common, options, device } = *self;
         let (cases, rounds) = (cases::<K>(common, options), rounds_of(options));
         let report = report::report(common.json, TakenAt::Sender);
@@ -81,7 +81,7 @@ impl Task<'_> {
 
     /// All sizes in turn, with both ends in this process. A signal prints the rounds that are
     /// whole; of a size that has none, a part of the first one, if any message has arrived.
-    fn measure_in_turn<K: Kind>(&self) -> Outcome {
+    fn measure_in_turn<K: Kind>(&self) -> CommandResult {
         let Task { common, options, .. } = *self;
         let mut cases = cases::<K>(common, options);
         let (labels, rounds) = (labels(&cases), rounds_of(options));
@@ -146,7 +146,7 @@ fn labels<C>(cases: &[(C, Load)]) -> Vec<String> {
 }
 
 /// Rounds of each size.
-fn rounds_of(options: &Bench) -> u32 {
+fn rounds_of(options: &BenchArgs) -> u32 {
     Load::new(options, 0).end.rounds(options.rounds.asked())
 }
 
@@ -156,7 +156,7 @@ fn found_rate(rate: f64) -> String {
 }
 
 /// Whatever cannot be, in one line, before anything is made.
-fn check<K: Kind>(common: &Common, options: &Bench, device: &Device) -> Outcome {
+fn check<K: Kind>(common: &CommonArgs, options: &BenchArgs, device: &Device) -> CommandResult {
     let limit = device.context().port(1).map(|p| p.max_msg_bytes).unwrap_or(u32::MAX);
     for size in sizes(options) {
         let config = config::<K>(common, options, size);
@@ -189,7 +189,7 @@ fn check<K: Kind>(common: &Common, options: &Bench, device: &Device) -> Outcome 
 }
 
 /// Each sender keeps `kept` buffers of a shared queue.
-fn check_shared_buffers(options: &Bench, senders: u32, kept: u32) -> Outcome {
+fn check_shared_buffers(options: &BenchArgs, senders: u32, kept: u32) -> CommandResult {
     match options.srq_buffers {
         Some(n) if n > SharedConfig::MAX_BUFFERS => Err(usage(format!(
             "--srq-buffers {n} is too many: {} at most",

@@ -4,13 +4,13 @@ mod network;
 
 use std::net::Ipv4Addr;
 
-use base::outcome::{Outcome, as_usage, usage};
+use base::outcome::{CommandResult, as_usage, usage};
 use base::say;
 use rdma_conn::device::{self, Found, Nameable, OpenError, PortReport, Provider, survey};
 use rdma_conn::verbs_safe::DeviceAttr;
 use serde::Serialize;
 
-use crate::cli::Common;
+use crate::cli::CommonArgs;
 use crate::session::bad_distance;
 
 /// One line of `--json`.
@@ -72,7 +72,7 @@ struct Gid {
     kind: String,
 }
 
-pub(crate) fn run(common: &Common) -> Outcome {
+pub(crate) fn run(common: &CommonArgs) -> CommandResult {
     // One at a distance is there when it is asked for.
     let opened = common.device.as_deref().and_then(|name| device::open(Some(name)).ok());
     let survey = survey();

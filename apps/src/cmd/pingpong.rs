@@ -7,16 +7,16 @@ mod trips;
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use rdma_conn::device::Device;
 
-use crate::cli::{Common, Compat, Pingpong};
+use crate::cli::{CommonArgs, Compat, PingpongArgs};
 use crate::measure::{ResultLine, pair, rounds};
 use crate::protocol::{self, Kind, Purpose, With};
 use crate::session;
 use trips::{Measured, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size};
 
-pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
+pub(crate) fn run(common: &CommonArgs, options: &PingpongArgs) -> CommandResult {
     rounds::check(options.rounds.rounds, "--iterations", options.iterations)?;
     if let Some(op) = options.raw.op {
         return crate::cmd::raw::pingpong(common, options, op);
@@ -32,15 +32,15 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
 
 /// Measurement to run over any kind of connection.
 struct Task<'a> {
-    common: &'a Common,
-    options: &'a Pingpong,
+    common: &'a CommonArgs,
+    options: &'a PingpongArgs,
     device: &'a Device,
 }
 
 impl With for Task<'_> {
-    type Out = Outcome;
+    type Out = CommandResult;
 
-    fn with<K: Kind>(self) -> Outcome {
+    fn with<K: Kind>(self) -> CommandResult {
         let Task { common, options, device } = self;
         for size in options.sizes() {
             let config = config::<K>(common, options, size);
@@ -58,7 +58,7 @@ impl With for Task<'_> {
 
 impl Task<'_> {
     /// One size after the other, with the listener at `address`.
-    fn lead_each<K: Kind>(&self, address: SocketAddr) -> Outcome {
+    fn lead_each<K: Kind>(&self, address: SocketAddr) -> CommandResult {
         let Task { common, options, device } = *self;
         let (sizes, rounds) = (options.sizes(), rounds_of_size(options));
         let report = report::report(common.json);
@@ -70,7 +70,7 @@ impl Task<'_> {
     }
 
     /// All sizes in turn, with both ends in this process.
-    fn measure_in_turn<K: Kind>(&self) -> Outcome {
+    fn measure_in_turn<K: Kind>(&self) -> CommandResult {
         let Task { common, options, device } = *self;
         let (sizes, rounds) = (options.sizes(), rounds_of_size(options));
         let report = report::report(common.json);
@@ -86,12 +86,12 @@ fn labels(sizes: &[u32]) -> Vec<String> {
     sizes.iter().map(|size| format!("{size} B")).collect()
 }
 
-fn config<K: Kind>(common: &Common, options: &Pingpong, size: u32) -> K::Settings {
+fn config<K: Kind>(common: &CommonArgs, options: &PingpongArgs, size: u32) -> K::Settings {
     protocol::config::<K>(common, &options.connection, Purpose::Latency, size)
 }
 
 fn within_process<K: Kind>(
-    (options, device, config): (&Pingpong, &Device, &K::Settings),
+    (options, device, config): (&PingpongArgs, &Device, &K::Settings),
     (size, round): (u32, u32),
 ) -> Result<ResultLine> {
     let before = device.counters().ok();

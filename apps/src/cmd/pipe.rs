@@ -16,15 +16,15 @@ mod receive;
 mod send;
 mod task;
 
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 
-use crate::cli::{Common, Pipe};
+use crate::cli::{CommonArgs, PipeArgs};
 use crate::protocol::{self, Kind, Purpose, With};
 use crate::session;
 use ending::Ending;
 use task::Task;
 
-pub(crate) fn run(common: &Common, options: &Pipe) -> Outcome {
+pub(crate) fn run(common: &CommonArgs, options: &PipeArgs) -> CommandResult {
     let protocol = options.protocol();
     protocol.check_flags(&options.connection.given.names())?;
     if options.ends.listen.is_none() && options.ends.connect.is_none() {
@@ -40,9 +40,9 @@ pub(crate) fn run(common: &Common, options: &Pipe) -> Outcome {
 }
 
 impl With for Task<'_> {
-    type Out = Outcome;
+    type Out = CommandResult;
 
-    fn with<K: Kind>(self) -> Outcome {
+    fn with<K: Kind>(self) -> CommandResult {
         let options = self.options;
         let config =
             protocol::config::<K>(self.common, &options.connection, Purpose::Stream, options.size);

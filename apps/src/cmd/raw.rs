@@ -27,9 +27,9 @@ mod udp;
 use std::net::SocketAddr;
 
 use anyhow::anyhow;
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 
-use crate::cli::{Bench, Common, Means, Pingpong, Wait};
+use crate::cli::{BenchArgs, CommonArgs, Means, PingpongArgs, WaitFlag};
 use crate::session::{self, Followed};
 pub(crate) use compat::ibv_rc_pingpong;
 use control::RawChannel;
@@ -41,12 +41,12 @@ use report::report;
 use request::{Request, bench_request, pingpong_request};
 
 /// `pingpong --op`.
-pub(crate) fn pingpong(common: &Common, options: &Pingpong, means: Means) -> Outcome {
+pub(crate) fn pingpong(common: &CommonArgs, options: &PingpongArgs, means: Means) -> CommandResult {
     pingpong_request(common, options, means)?.run(means)
 }
 
 /// `bench --op`.
-pub(crate) fn bench(common: &Common, options: &Bench, means: Means) -> Outcome {
+pub(crate) fn bench(common: &CommonArgs, options: &BenchArgs, means: Means) -> CommandResult {
     bench_request(common, options, means)?.run(means)
 }
 
@@ -55,20 +55,20 @@ fn labels(plans: &[Plan]) -> Vec<String> {
 }
 
 impl Request<'_> {
-    fn run(&self, means: Means) -> Outcome {
+    fn run(&self, means: Means) -> CommandResult {
         match means {
             Means::Verb(_) => self.run_verb(),
             Means::Udp => self.run_udp(),
         }
     }
 
-    fn run_verb(&self) -> Outcome {
+    fn run_verb(&self) -> CommandResult {
         let device = session::open_device(self.common, self.ends)?;
         self.let_the_network_fail(&device)?;
         let local = Local {
             device: &device,
             gid_index: self.common.gid_index,
-            spin: self.connection.wait == Wait::Spin,
+            spin: self.connection.wait == WaitFlag::Spin,
         };
         let plans = self.plans(&device)?;
         match (self.ends.listen, self.ends.connect) {
@@ -79,7 +79,7 @@ impl Request<'_> {
     }
 
     /// Both ends, in one process: all measurements in turn.
-    fn measure_in_turn(&self, local: Local<'_>, plans: &[Plan]) -> Outcome {
+    fn measure_in_turn(&self, local: Local<'_>, plans: &[Plan]) -> CommandResult {
         let report = report(self.common.json, self.task, self.ends);
         session::in_turn(self.common.json, &labels(plans), self.rounds, report, |at, round| {
             within_process(local, &plans[at].of_round(round), self.until_round(round))
@@ -87,7 +87,7 @@ impl Request<'_> {
     }
 
     /// The leading end: one measurement after the other, with the listener at `address`.
-    fn lead(&self, local: Local<'_>, plans: &[Plan], address: SocketAddr) -> Outcome {
+    fn lead(&self, local: Local<'_>, plans: &[Plan], address: SocketAddr) -> CommandResult {
         let report = report(self.common.json, self.task, self.ends);
         session::lead_each(self.common.json, &labels(plans), self.rounds, report, |at, round, _| {
             let (plan, until) = (plans[at].of_round(round), self.until_round(round));
@@ -99,11 +99,11 @@ impl Request<'_> {
 
     /// The following end of another process: one measurement after the other, until the
     /// last.
-    fn listen(&self, local: Local<'_>, address: SocketAddr) -> Outcome {
+    fn listen(&self, local: Local<'_>, address: SocketAddr) -> CommandResult {
         self.serve(local, Rendezvous::listen(address, Language::Handshake)?)
     }
 
-    fn serve(&self, local: Local<'_>, mut rendezvous: Rendezvous) -> Outcome {
+    fn serve(&self, local: Local<'_>, mut rendezvous: Rendezvous) -> CommandResult {
         let report = report(self.common.json, self.task, self.ends);
         session::follow_all(report, || {
             loop {

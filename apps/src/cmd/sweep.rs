@@ -11,13 +11,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use base::outcome::{Failure, Outcome, printable, usage};
+use base::outcome::{CommandError, CommandResult, printable, usage};
 use base::remark;
 use base::run::{self, Ran};
 use clap::Parser;
 
 use crate::cli::points::{Point, Points};
-use crate::cli::{Args, Command, Rounds};
+use crate::cli::{Args, Command, RoundsArgs};
 use crate::measure::rounds::in_turn;
 use crate::measure::{EndOfLoad, Load, ResultLine};
 use crate::results::Results;
@@ -34,13 +34,13 @@ struct Sweep<'a> {
 }
 
 /// Measures the points of a command line. `args` are those of the first point.
-pub(crate) fn run(points: &Points, all: &[Args]) -> Outcome {
+pub(crate) fn run(points: &Points, all: &[Args]) -> CommandResult {
     let Some(args) = all.first() else { return Ok(()) };
     let (rounds, csv_file) = match &args.command {
         Command::Bench(options) => (options.rounds.asked(), options.rounds.csv.as_deref()),
         Command::Pingpong(options) => (options.rounds.asked(), options.rounds.csv.as_deref()),
         Command::Multicast(options) => {
-            (options.rounds.unwrap_or(Rounds::DEFAULT), options.csv.as_deref())
+            (options.rounds.unwrap_or(RoundsArgs::DEFAULT), options.csv.as_deref())
         }
         _ => return Err(usage("no measurement")),
     };
@@ -66,7 +66,7 @@ pub(crate) fn run(points: &Points, all: &[Args]) -> Outcome {
 
 /// Opens the file of the results before anything is measured; it keeps what it has until there are
 /// results.
-fn open(path: &Path) -> Result<File, Failure> {
+fn open(path: &Path) -> Result<File, CommandError> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     opened.with_context(|| named(path))
 }
@@ -76,7 +76,7 @@ fn named(path: &Path) -> String {
 }
 
 /// Refuses what only one measurement can be of.
-fn check(args: &Args) -> Outcome {
+fn check(args: &Args) -> CommandResult {
     let (ends, input) = match &args.command {
         Command::Bench(options) => (&options.ends, options.input.is_some()),
         Command::Pingpong(options) => (&options.ends, options.compat.is_some()),
@@ -142,7 +142,7 @@ fn words(point: &Point, args: &Args, round: u32, rounds: u32) -> Vec<OsString> {
 
 impl Sweep<'_> {
     /// Goes over all points, round after round: returns their results, and why some are missing.
-    fn measure(&self, points: &Points, all: &[Args]) -> (Vec<Merged>, Option<Failure>) {
+    fn measure(&self, points: &Points, all: &[Args]) -> (Vec<Merged>, Option<CommandError>) {
         let labels: Vec<String> = points.points.iter().map(|point| self.label(point)).collect();
         // Reasons for which points cannot be measured.
         let mut refused = vec![None; labels.len()];

@@ -5,7 +5,7 @@
 //! all messages, and the sum of a hash of their numbers, show that each has arrived once.
 
 use anyhow::{Context, Result, anyhow, ensure};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use base::pinning;
 use host::sync::{Barrier, BrokenBarrier};
 use host::thread::ScopedJoinHandle;
@@ -14,7 +14,7 @@ use rdma_conn::buffered_read::{Config, SharedReceiver, SharedSender};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::RecvError;
 
-use crate::cli::Bench;
+use crate::cli::BenchArgs;
 use crate::measure::verify::{self};
 use crate::measure::{Load, Measured, Payload, ResultLine, Whole, Work, since, start_all};
 
@@ -35,7 +35,7 @@ impl Crowd {
     const MOST: u32 = 1024;
 
     /// Returns the crowd that was asked for, if one was.
-    pub(crate) fn asked(options: &Bench) -> Option<Crowd> {
+    pub(crate) fn asked(options: &BenchArgs) -> Option<Crowd> {
         options.sending_threads.or(options.receiving_threads)?;
         Some(Crowd {
             sending: options.sending_threads.unwrap_or(1),
@@ -45,7 +45,7 @@ impl Crowd {
     }
 
     /// Refuses what cannot be measured.
-    pub(crate) fn check(&self, options: &Bench) -> Outcome {
+    pub(crate) fn check(&self, options: &BenchArgs) -> CommandResult {
         let threads =
             [("--sending-threads", self.sending), ("--receiving-threads", self.receiving)];
         if let Some((flag, n)) = threads.into_iter().find(|(_, n)| *n > Crowd::MOST) {

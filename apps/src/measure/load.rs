@@ -6,7 +6,7 @@ use base::signals;
 use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{Bench, Protocol, Rate};
+use crate::cli::{BenchArgs, Protocol, Rate};
 use crate::measure::rounds;
 use crate::settings::Flag;
 
@@ -32,7 +32,7 @@ pub(crate) enum Receivers {
 
 impl Receivers {
     /// Returns the organisation that was asked for; with one sender at this end, maybe none.
-    pub(crate) fn asked(options: &Bench) -> Option<Receivers> {
+    pub(crate) fn asked(options: &BenchArgs) -> Option<Receivers> {
         match (options.single_receiver, options.senders, options.threads) {
             (true, ..) => Some(Receivers::SingleReceiver),
             (false, 1, 1) => None,
@@ -63,7 +63,7 @@ impl Receivers {
 impl Shape {
     pub(crate) const MAX_SENDERS: u32 = 1024;
 
-    pub(crate) fn new(options: &Bench) -> Shape {
+    pub(crate) fn new(options: &BenchArgs) -> Shape {
         let senders = options.threads.max(options.senders);
         let chosen = Receivers::chosen(options.connection.protocol(), senders);
         Shape {
@@ -112,8 +112,8 @@ pub(crate) enum EndOfLoad {
 }
 
 impl Load {
-    pub(crate) fn new(options: &Bench, size: u32) -> Load {
-        let end = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(Bench::SECONDS));
+    pub(crate) fn new(options: &BenchArgs, size: u32) -> Load {
+        let end = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(BenchArgs::SECONDS));
         let rate = match options.rate {
             Some(Rate::PerSecond(rate)) => Some(rate),
             Some(Rate::Auto) | None => None,
@@ -147,7 +147,7 @@ impl Load {
 
 impl EndOfLoad {
     /// Returns the end that was asked for, if one was.
-    pub(crate) fn asked(options: &Bench) -> Option<EndOfLoad> {
+    pub(crate) fn asked(options: &BenchArgs) -> Option<EndOfLoad> {
         options.messages.map(EndOfLoad::Messages).or(options.seconds.map(EndOfLoad::After))
     }
 

@@ -1,7 +1,7 @@
 //! Buffered Read, as the commands use it.
 
 use anyhow::Result;
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use rdma_conn::buffered_read::{Config, Receiver, Sender};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{SendError, Transport};
@@ -34,7 +34,7 @@ impl Kind for BufferedRead {
         (&mut config.common.wait, &mut config.common.transport)
     }
 
-    fn check(args: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+    fn check(args: &ConnectionArgs, config: &Config, _: u32) -> CommandResult {
         config.validate().map_err(|e| by_flag(&e, args, config.ring))
     }
 

@@ -1,7 +1,7 @@
 //! Buffered Write, as the commands use it.
 
 use anyhow::Result;
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use rdma_conn::BufferedWrite;
 use rdma_conn::buffered_write::{Config, Receiver, Sender, Tail};
 use rdma_conn::ring::RingShape;
@@ -10,7 +10,7 @@ use super::ring::{by_flag, check_told, room, shape};
 use super::worked::Worked;
 use super::writer::by_writer;
 use super::{Kind, Purpose, Room};
-use crate::cli::{ConnectionArgs, Protocol, Wait};
+use crate::cli::{ConnectionArgs, Protocol, WaitFlag};
 use crate::measure::{Shape, Work};
 use crate::settings::buffered_write as settings;
 
@@ -28,7 +28,7 @@ const LONG: u32 = 4 << 10;
 /// Chooses how the tail is told: by a write of its own where that is faster, unless waiting threads
 /// sleep.
 fn tail(args: &ConnectionArgs, purpose: Purpose, size: u32) -> Tail {
-    let is_fast = (purpose == Purpose::Latency || size >= LONG) && args.wait != Wait::Block;
+    let is_fast = (purpose == Purpose::Latency || size >= LONG) && args.wait != WaitFlag::Block;
     if is_fast { Tail::Written } else { Config::default().tail }
 }
 
@@ -58,7 +58,7 @@ impl Kind for BufferedWrite {
         }
     }
 
-    fn check(args: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+    fn check(args: &ConnectionArgs, config: &Config, _: u32) -> CommandResult {
         config.validate().map_err(|e| by_flag(&e, args, config.ring))
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use rdma_conn::WaitStrategy;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
@@ -56,7 +56,7 @@ impl Kind for DirectRead {
         (&mut config.policies.common.wait, &mut config.policies.common.transport)
     }
 
-    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> CommandResult {
         let is_window = config.policies.validate();
         is_window.map_err(|e| usage(format!("--unacked {}: it may be {}", e.value, e.rule)))
     }

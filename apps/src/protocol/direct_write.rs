@@ -1,14 +1,14 @@
 //! Direct Write, as the commands use it.
 
 use anyhow::{Result, ensure};
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use rdma_conn::DirectWrite;
 use rdma_conn::direct_write::{Config, Detection, Receiver, Sender};
 
 use super::worked::Worked;
 use super::writer::by_writer;
 use super::{Kind, Purpose, Room};
-use crate::cli::{ConnectionArgs, Protocol, Wait};
+use crate::cli::{ConnectionArgs, Protocol, WaitFlag};
 use crate::measure::{Shape, Work};
 use crate::protocol::by_flag::by_flag_within;
 use crate::settings::direct_write as settings;
@@ -27,7 +27,7 @@ impl Kind for DirectWrite {
         let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).clamp(4, 1024) as u32;
         let buffers = base.buffers.min(fits);
         let detection = match (purpose, args.wait) {
-            (_, Wait::Block) | (Purpose::Stream, _) => base.detection,
+            (_, WaitFlag::Block) | (Purpose::Stream, _) => base.detection,
             _ => Detection::Polled,
         };
         let batch = if purpose == Purpose::Throughput { (buffers / 8).clamp(1, 8) } else { 1 };
@@ -35,7 +35,7 @@ impl Kind for DirectWrite {
         Config { buffers, message_bytes: size, detection, batch, send_queue, ..base }
     }
 
-    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> CommandResult {
         config.validate().map_err(|e| by_flag_within(&e, &[]))
     }
 

@@ -1,7 +1,7 @@
 //! Shape of the rings of the connections with a ring for each sender.
 
 use anyhow::{Result, ensure};
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use rdma_conn::ring::RingShape;
 use rdma_conn::send_recv::ConfigError;
 
@@ -22,7 +22,11 @@ const LONGEST: u64 = RingShape::MAX_BYTES / 4 - 8;
 
 /// An invalid configuration, by the flags that it is made of: without `--ring-bytes` the
 /// ring's length is derived from `--size`.
-pub(super) fn by_flag(error: &ConfigError, args: &ConnectionArgs, shape: RingShape) -> Failure {
+pub(super) fn by_flag(
+    error: &ConfigError,
+    args: &ConnectionArgs,
+    shape: RingShape,
+) -> CommandError {
     if error.field == "ring_bytes" && !args.given.has(&RING_BYTES) {
         return size_over(shape.message_bytes.into(), LONGEST);
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use rdma_conn::conn_core::pack::{Packer, RECORD_HEADER};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
@@ -94,7 +94,7 @@ impl Kind for SendRecv {
         (&mut config.common.wait, &mut config.common.transport)
     }
 
-    fn check(_: &ConnectionArgs, config: &Config, size: u32) -> Outcome {
+    fn check(_: &ConnectionArgs, config: &Config, size: u32) -> CommandResult {
         config.validate().map_err(|e| by_flag(&e, config))?;
         check_pack(config.pack_bytes, size)
     }
@@ -158,7 +158,7 @@ impl Kind for SendRecv {
 }
 
 /// A message that no pack holds is the command line's fault.
-fn check_pack(pack: u32, size: u32) -> Outcome {
+fn check_pack(pack: u32, size: u32) -> CommandResult {
     if pack == 0 || Packer::new(pack).largest() >= Some(size) {
         return Ok(());
     }

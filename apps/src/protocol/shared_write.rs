@@ -1,7 +1,7 @@
 //! Shared Write, as the commands use it.
 
 use anyhow::{Result, ensure};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use rdma_conn::SharedWrite;
 use rdma_conn::conn_core::shared_write::Layout;
 use rdma_conn::shared_write::{Config, Receiver, Sender};
@@ -56,12 +56,12 @@ impl Kind for SharedWrite {
         Config { extents: config.extents.max(least), ..config }
     }
 
-    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> CommandResult {
         config.validate().map_err(|e| by_flag_within(&e, &[]))?;
         Self::check_peers(config, 1)
     }
 
-    fn check_peers(config: &Config, peers: u32) -> Outcome {
+    fn check_peers(config: &Config, peers: u32) -> CommandResult {
         let (has, least) = (config.extents, EXTENTS_OF_A_PEER * peers);
         if has >= least {
             return Ok(());

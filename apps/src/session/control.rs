@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use base::outcome::Failure;
-use base::session::{Channel as ChannelOf, LastWords, receiver_ended, sender_ended};
+use base::outcome::CommandError;
+use base::session::{ControlChannel, LastWords, receiver_ended, sender_ended};
 use rdma_conn::send_recv::CloseReason;
 use rdma_conn::verbs_safe::WcStatus;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::measure::{ResultLine, Work};
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The stream to the other end of a connection, once the handshake is over.
-pub(crate) type Channel = ChannelOf<Control>;
+pub(crate) type Channel = ControlChannel<Control>;
 
 /// One control message.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -42,9 +42,9 @@ pub(crate) enum Control {
 
 /// Tells the other ends of a failure; what they tell may be its cause, which is returned.
 pub(crate) fn cause<'w>(
-    failure: Failure,
+    failure: CommandError,
     wires: impl IntoIterator<Item = &'w mut Channel>,
-) -> Failure {
+) -> CommandError {
     let mut wires: Vec<&mut Channel> = wires.into_iter().collect();
     // That it has stopped receiving the other end knows, and takes it for no cause.
     if !is_told(&failure) {
@@ -68,7 +68,7 @@ pub(crate) fn cause<'w>(
 }
 
 /// Reports whether the other end has caused the failure, and told it.
-fn is_told(failure: &Failure) -> bool {
+fn is_told(failure: &CommandError) -> bool {
     sender_ended(failure).is_some_and(CloseReason::is_close)
 }
 
@@ -78,7 +78,7 @@ fn is_told(failure: &Failure) -> bool {
 pub(crate) struct HungUp;
 
 /// Reports whether a failure may have its cause at another end.
-fn may_be_theirs(failure: &Failure) -> bool {
+fn may_be_theirs(failure: &CommandError) -> bool {
     if failure.is::<HungUp>() {
         return true;
     }

@@ -1,7 +1,7 @@
 //! Measurements in rounds, wherever their ends are: each round is a part of a session.
 
 use anyhow::Result;
-use base::outcome::{Failure, Outcome};
+use base::outcome::{CommandError, CommandResult};
 use base::progress;
 
 use super::parameters::{Part, run_number};
@@ -16,7 +16,7 @@ pub(crate) fn in_turn(
     rounds: u32,
     mut report: Report,
     mut one: impl FnMut(usize, u32) -> Result<Vec<ResultLine>>,
-) -> Outcome {
+) -> CommandResult {
     let (done, ended) = rounds::in_turn(json, labels, rounds, |at, round, _| one(at, round));
     done.iter().try_for_each(|rounds| report.add_rounds(rounds))?;
     report.finish();
@@ -31,7 +31,7 @@ pub(crate) fn lead_each(
     rounds: u32,
     mut report: Report,
     mut one: impl FnMut(usize, u32, Part) -> Result<Vec<ResultLine>>,
-) -> Outcome {
+) -> CommandResult {
     let (run, of) = (run_number(), labels.len() as u32 * rounds);
     let cases: Vec<usize> = (0..labels.len()).collect();
     let label = |at: &usize| labels[*at].clone();
@@ -52,14 +52,17 @@ pub(crate) struct Followed {
     /// Its results, a line for each class of messages.
     pub(crate) lines: Vec<ResultLine>,
     /// Reason for which it is less than a whole round, and the session ends with it.
-    pub(crate) ended: Option<Failure>,
+    pub(crate) ended: Option<CommandError>,
     pub(crate) is_last: bool,
     /// Rounds of each measurement.
     pub(crate) rounds: u32,
 }
 
 /// Follows one part after the other, until the last. Rounds before a signal are results.
-pub(crate) fn follow_all(mut report: Report, one: impl FnMut() -> Result<Followed>) -> Outcome {
+pub(crate) fn follow_all(
+    mut report: Report,
+    one: impl FnMut() -> Result<Followed>,
+) -> CommandResult {
     let followed = follow_into(&mut report, one);
     report.finish();
     followed
@@ -69,7 +72,7 @@ pub(crate) fn follow_all(mut report: Report, one: impl FnMut() -> Result<Followe
 pub(crate) fn follow_into(
     report: &mut Report,
     mut one: impl FnMut() -> Result<Followed>,
-) -> Outcome {
+) -> CommandResult {
     let mut done = Vec::new();
     loop {
         let (lines, ended, is_last, rounds) = match one() {

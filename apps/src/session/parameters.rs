@@ -6,7 +6,7 @@ use copy::is_copy;
 use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{ConnectionArgs, Rounds};
+use crate::cli::{ConnectionArgs, RoundsArgs};
 use crate::limits::{MOST_BUFFER_BYTES, MOST_SIZES};
 use crate::measure::{EndOfLoad, Receivers, Shape};
 use crate::protocol::{self, Kind, OTHER_VERSION, Purpose, Room};
@@ -145,7 +145,7 @@ impl Session {
         ensure!((1e-9..=f64::MAX).contains(&rate), "{rate} messages a second: at least 1e-9");
         let rounds = self.traffic.rounds;
         ensure!(
-            (1..=Rounds::MOST).contains(&rounds) && self.parts.is_multiple_of(rounds),
+            (1..=RoundsArgs::MOST).contains(&rounds) && self.parts.is_multiple_of(rounds),
             "{} measurements in {rounds} rounds",
             self.parts
         );

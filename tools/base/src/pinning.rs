@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use anyhow::Context;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::outcome::{Outcome, usage};
+use crate::outcome::{CommandResult, usage};
 
 /// A list of processors, each once, in the order in which they were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ fn ranges(numbers: impl IntoIterator<Item = usize>) -> String {
 static LIST: OnceLock<Cpus> = OnceLock::new();
 
 /// Has this thread, and those that it starts, run on the listed processors.
-pub fn pin_process(cpus: Option<&Cpus>) -> Outcome {
+pub fn pin_process(cpus: Option<&Cpus>) -> CommandResult {
     let Some(cpus) = cpus else { return Ok(()) };
     let allowed = sched_getaffinity(None).context("which processors this process may use")?;
     if let Some(cpu) = cpus.list.iter().find(|cpu| !allowed.is_set(**cpu)) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use base::cli::Common;
-use base::outcome::{self, Outcome, printable, usage};
+use base::cli::CommonArgs;
+use base::outcome::{self, CommandResult, printable, usage};
 use base::signals::Interrupted;
 use base::{progress, remark, say, session, signals};
 use host::sync::Mutex;
@@ -20,18 +20,18 @@ use super::place::Root;
 use super::receive::{self, Received};
 use super::report::{Counts, Named, complain, line};
 use super::tally::Onlooker;
-use crate::cli::Copy;
+use crate::cli::CopyArgs;
 
 /// Time that a listener waits before it tries again to accept a connection.
 const LITTLE: Duration = Duration::from_millis(100);
 
 pub(super) fn listen(
-    common: &Common,
-    options: &Copy,
+    common: &CommonArgs,
+    options: &CopyArgs,
     device: &Device,
     config: &Config,
     address: SocketAddr,
-) -> Outcome {
+) -> CommandResult {
     let into = options.into.as_deref().ok_or_else(|| usage("--listen needs --into DIR"))?;
     let root = Root::open(into)?;
     let listener = Listener::bind(address).map_err(|e| session::cannot_bind(address, e))?;
@@ -119,7 +119,7 @@ fn serve_aside<'a, T>(
 /// is no failure where no copy is interrupted, unless one copy was `wanted`.
 fn end_at_a_signal(
     underway: &Underway,
-    common: &Common,
+    common: &CommonArgs,
     device: &Device,
     wanted: bool,
 ) -> Result<()> {
@@ -144,7 +144,7 @@ fn end_at_a_signal(
 }
 
 /// Reports what has arrived of an interrupted copy.
-fn say_part(common: &Common, device: &Device, ongoing: &Ongoing, why: Interrupted) {
+fn say_part(common: &CommonArgs, device: &Device, ongoing: &Ongoing, why: Interrupted) {
     let Ongoing { peer, start, tally, .. } = ongoing;
     let counts = Counts { tally, how: None };
     let line = line(device, peer.clone(), counts, host::time::since(*start), Some(why.to_string()));
@@ -157,13 +157,13 @@ fn say_part(common: &Common, device: &Device, ongoing: &Ongoing, why: Interrupte
 /// Serves a sender, unless the set-up finds that the devices of the ends do not reach each other:
 /// that is a refused connection, and no copy.
 fn serve(
-    common: &Common,
-    options: &Copy,
+    common: &CommonArgs,
+    options: &CopyArgs,
     device: &Device,
     config: &Config,
     root: &Root,
     (incoming, hand): (Incoming, &Hand),
-) -> Option<Outcome> {
+) -> Option<CommandResult> {
     let from = incoming.from();
     let received = receive_copy(common, options, device, config, root, (incoming, hand));
     match received.as_ref().err().and_then(session::out_of_reach) {
@@ -176,13 +176,13 @@ fn serve(
 }
 
 fn receive_copy(
-    common: &Common,
-    options: &Copy,
+    common: &CommonArgs,
+    options: &CopyArgs,
     device: &Device,
     config: &Config,
     root: &Root,
     (incoming, hand): (Incoming, &Hand),
-) -> Outcome {
+) -> CommandResult {
     let Ongoing { peer, start, tally, .. } = &*hand.ongoing;
     if !common.json {
         remark!("{peer}: has connected");

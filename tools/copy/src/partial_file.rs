@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::FileRegion;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
@@ -180,7 +180,11 @@ impl PartialFile {
     /// Verifies the file, and gives it its name; returns how many of its bytes were here before,
     /// and why it has another mode, if it has. After an error, the caller decides whether what was
     /// gathered stays.
-    pub(super) fn end(&mut self, expected: Hash, force: bool) -> Result<(u64, Option<Failure>)> {
+    pub(super) fn end(
+        &mut self,
+        expected: Hash,
+        force: bool,
+    ) -> Result<(u64, Option<CommandError>)> {
         if self.len == 0 && !self.is_whole() {
             self.hashes.clear();
         }

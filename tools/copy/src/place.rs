@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Once;
 
 use anyhow::{Context, Result, bail, ensure};
-use base::outcome::{Failure, usage};
+use base::outcome::{CommandError, usage};
 use base::remark;
 use host::sync::Mutex;
 use rustix::fs::{
@@ -199,7 +199,7 @@ impl Root {
 }
 
 /// The system's refusal, if that is why something has failed.
-pub(super) fn system_error(failure: &Failure) -> Option<Errno> {
+pub(super) fn system_error(failure: &CommandError) -> Option<Errno> {
     let errno = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref::<Errno>() {
         Some(errno) => Some(*errno),
         None => Errno::from_io_error(error.downcast_ref()?),
@@ -213,7 +213,7 @@ fn is_not_offered(errno: Errno) -> bool {
 }
 
 /// The remedy where nothing can be written at all, if that is why something has failed.
-pub(super) fn remedy(failure: &Failure) -> Option<&'static str> {
+pub(super) fn remedy(failure: &CommandError) -> Option<&'static str> {
     system_error(failure).and_then(remedy_for)
 }
 
@@ -379,7 +379,12 @@ impl Place {
 
     /// Gives what was gathered its mode and its final name, which nothing else has, or
     /// (`force`) had. Returns why it has another mode, if it has.
-    pub(super) fn finish(&self, file: &File, mode: u32, force: bool) -> Result<Option<Failure>> {
+    pub(super) fn finish(
+        &self,
+        file: &File,
+        mode: u32,
+        force: bool,
+    ) -> Result<Option<CommandError>> {
         let mode = set_mode(file, mode).err();
         ensure!(self.gathers_in(file)?, "what was gathered has been taken away");
         match self.name_finally(force) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base::frame::{self, GONE};
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use base::session::receiver_ended;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
@@ -27,7 +27,7 @@ use super::place::Root;
 use super::report::Noted;
 use super::tally::Tally;
 use super::wire::{APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, Word, is_copy};
-use crate::cli::Copy;
+use crate::cli::CopyArgs;
 use modes::{Modes, set_modes};
 
 /// The most steps that are queued, whatever the sender asks for: [`BUFFERS`] does not limit
@@ -52,7 +52,7 @@ pub(super) struct Received {
     /// Set when the sender has said that this is all, and everything was written.
     pub(super) finished: Option<Finished>,
     /// Reason for which the copy ended before that.
-    pub(super) error: Option<Failure>,
+    pub(super) error: Option<CommandError>,
 }
 
 impl Received {
@@ -99,7 +99,7 @@ pub(super) fn receive(
     device: &Device,
     config: &Config,
     root: &Root,
-    options: &Copy,
+    options: &CopyArgs,
     hand: &Hand,
 ) -> Result<Received> {
     let stream = incoming.stream().try_clone()?;
@@ -154,7 +154,7 @@ impl Landing {
     /// Returns the destination that was asked for, or the faster one: a card writes to a file's
     /// pages by itself, and so no processor has to copy; the software device is the processor, to
     /// which a mapping is more work than a write.
-    fn of(options: &Copy, device: &Device) -> Landing {
+    fn of(options: &CopyArgs, device: &Device) -> Landing {
         match (options.buffers, options.mapped, device.copies_on_processor()) {
             (true, ..) => Landing::Buffers("--buffers was given"),
             (_, false, true) => Landing::Buffers(
@@ -200,7 +200,7 @@ impl<'a> Receiving<'a> {
         device: &'a Device,
         stream: TcpStream,
         root: &'a Root,
-        options: &Copy,
+        options: &CopyArgs,
         hand: &'a Hand,
     ) -> Result<Receiving<'a>> {
         hand.ongoing.connected(&stream)?;
@@ -409,7 +409,7 @@ impl<'a> Receiving<'a> {
 
     /// Adds advice to the failure of a piece that has not landed in its file: the queue pair ended
     /// with it, where the memory was no more, or before it.
-    fn not_placed(&self, entry: u32, error: ReadError) -> Failure {
+    fn not_placed(&self, entry: u32, error: ReadError) -> CommandError {
         let ended = match &error {
             ReadError::Recv(RecvError::Peer { reason, .. } | RecvError::Ended(reason)) => reason,
             _ => return error.into(),
@@ -418,7 +418,7 @@ impl<'a> Receiving<'a> {
             return error.into();
         }
         let name = self.name(entry);
-        Failure::from(error).context(format!(
+        CommandError::from(error).context(format!(
             "writing to {name} itself (if it was truncated, or its disk is full: run the \
              copy again, which goes on from there; with --buffers only that file fails)"
         ))
@@ -430,7 +430,7 @@ impl<'a> Receiving<'a> {
     }
 
     /// Gives up all that is missing, and tells the sender why.
-    fn give_up_all(&mut self, why: Failure) {
+    fn give_up_all(&mut self, why: CommandError) {
         let is_lost = matches!(receiver_ended(&why), Some(CloseReason::PeerLost(_)));
         let why = if is_lost { why.context(SENDER_GONE) } else { why };
         let why = match why.to_string() == SENDER_GONE {

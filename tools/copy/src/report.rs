@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::cli::Common;
+use base::cli::CommonArgs;
 use base::outcome::printable;
 use base::readable::{bytes, counted_as};
 use base::{pinning, remark};
@@ -92,7 +92,7 @@ pub(super) enum Named {
 impl Named {
     const MOST: usize = 20;
 
-    pub(super) fn of(common: &Common) -> Named {
+    pub(super) fn of(common: &CommonArgs) -> Named {
         if common.verbose > 0 { Named::All } else { Named::Some }
     }
 

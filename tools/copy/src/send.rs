@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use base::frame;
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use base::session::{dial, explain, notice_death, sender_ended};
 use host::channel::{Receiver as Replies, RecvError, bounded};
 use indicatif::ProgressBar;
@@ -67,9 +67,9 @@ pub(super) struct Done {
 #[derive(Debug)]
 pub(super) enum Stopped {
     /// There was no connection to it; the reason names it.
-    Before(Failure),
+    Before(CommandError),
     /// The connection or the receiver failed later.
-    During(Failure),
+    During(CommandError),
 }
 
 /// The receiver sends no more replies.
@@ -230,7 +230,7 @@ impl<'a> Copying<'a> {
     }
 
     /// Returns the cause of the end of a copy: the receiver's reason, if the receiver ended it.
-    fn cause(&mut self, failure: Failure) -> Failure {
+    fn cause(&mut self, failure: CommandError) -> CommandError {
         let is_theirs = sender_ended(&failure)
             .is_some_and(|e| e.is_close() || matches!(e, direct_read::CloseReason::PeerLost(_)))
             || failure.is::<Gone>();

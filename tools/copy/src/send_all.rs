@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use base::cli::Common;
-use base::outcome::{self, Failure, Outcome, usage};
+use base::cli::CommonArgs;
+use base::outcome::{self, CommandError, CommandResult, usage};
 use base::readable::{bytes, counted_as};
 use base::signals::Interrupted;
-use base::table::Table;
+use base::table::ResultTable;
 use base::{progress, remark, say, signals};
 use indicatif::ProgressBar;
 use rdma_conn::device::Device;
@@ -21,9 +21,14 @@ use super::report::{Counts, GOES_ON, Named, TABLE, complain, complain_of_each, l
 use super::send::{self, Done, Source, Stopped};
 use super::source;
 use super::tally::{self, Onlooker};
-use crate::cli::Copy;
+use crate::cli::CopyArgs;
 
-pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Outcome {
+pub(super) fn send(
+    common: &CommonArgs,
+    options: &CopyArgs,
+    device: &Device,
+    config: &Config,
+) -> CommandResult {
     if options.to.is_empty() || options.paths.is_empty() {
         return Err(usage(
             "copy --to ADDRESS PATH… sends, copy --listen ADDRESS --into DIR receives",
@@ -113,8 +118,8 @@ impl ToOne {
 
 /// Sends everything to every receiver, on a thread for each.
 fn send_to_all(
-    common: &Common,
-    options: &Copy,
+    common: &CommonArgs,
+    options: &CopyArgs,
     source: Source<'_>,
     (total, bar): (u64, &ProgressBar),
     (copies, sending): (&[Arc<Ongoing>], &Sending<Ended>),
@@ -135,7 +140,7 @@ fn send_to_all(
             let send = &send;
             if let Err(e) = scope.spawn(move || send(at, runner)) {
                 let why = format!("no thread for the copy to {}", copies[at].peer);
-                let why = Stopped::Before(Failure::from(e).context(why));
+                let why = Stopped::Before(CommandError::from(e).context(why));
                 sending.ended(at, ((Done::default(), Err(why)), Duration::ZERO));
             }
         }
@@ -145,7 +150,7 @@ fn send_to_all(
 /// Data for the report of a sender's copies.
 #[derive(Clone)]
 struct Told {
-    common: Common,
+    common: CommonArgs,
     device: Device,
     entries: Arc<[source::Entry]>,
     left_out: u64,
@@ -166,7 +171,7 @@ impl Told {
         let unreadable = unreadable.into_iter().map(|(at, why)| (path(at), why));
         complain_of_each("", unreadable, named, 0);
         let mut bad = 0;
-        let mut table = Table::new(1, &TABLE);
+        let mut table = ResultTable::new(1, &TABLE);
         for ToOne { ongoing, end: (done, end), time } in sent {
             let Ongoing { peer: to, tally, .. } = &**ongoing;
             let failed = done.failed.iter().map(|(at, why)| (name(*at), &**why));

@@ -6,10 +6,10 @@
 mod end;
 
 use anyhow::Result;
-use base::cli::Common;
-use base::outcome::{Outcome, as_usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandResult, as_usage};
 use base::spread::Spread;
-use base::table::Table;
+use base::table::ResultTable;
 use base::{progress, say, session};
 use rdma_conn::device::Device;
 use serde::Serialize;
@@ -43,7 +43,7 @@ struct Line<'a> {
 }
 
 /// Measures the parameters of the device, and prints them.
-pub fn run(common: &Common) -> Outcome {
+pub fn run(common: &CommonArgs) -> CommandResult {
     let open = || session::card::open(common.device.as_deref()).map_err(as_usage);
     let near = open()?;
     // The same device, where its name says more than what was asked for.
@@ -54,7 +54,7 @@ pub fn run(common: &Common) -> Outcome {
         say!("{}", serde_json::to_string(&Line { device: near.name(), slow, parameters })?);
         return Ok(());
     }
-    let mut table = Table::new(1, &["", "one, ns", "batched, ns"]);
+    let mut table = ResultTable::new(1, &["", "one, ns", "batched, ns"]);
     let of = parameters;
     for (name, one, batched) in [
         ("o_snd: post a request", of.o_snd_ns, Some(of.o_snd_batched_ns)),

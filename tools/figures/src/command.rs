@@ -8,14 +8,14 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use base::cli::Common;
-use base::outcome::{Outcome, as_usage, say_all, usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandResult, as_usage, say_all, usage};
 use base::readable::counted_as;
 use base::say;
-use base::table::Table;
+use base::table::ResultTable;
 use serde::Serialize;
 
-use crate::cli::Figures;
+use crate::cli::FiguresArgs;
 use crate::expect::Tally;
 use crate::headlines::{Compare, HEADLINES, Headline, Role};
 use crate::model::{self, Model};
@@ -53,7 +53,7 @@ struct Written {
 
 /// Runs experiments, lists them, or renders their reports. Files of experiments are checked by
 /// `parses`.
-pub fn run(common: &Common, options: &Figures, parses: Parses) -> Outcome {
+pub fn run(common: &CommonArgs, options: &FiguresArgs, parses: Parses) -> CommandResult {
     let shows = options.list || options.print || options.model.is_some();
     if !(shows || options.render.is_some() || options.compare.is_some()) {
         return measure(common, options, parses);
@@ -83,8 +83,8 @@ pub fn run(common: &Common, options: &Figures, parses: Parses) -> Outcome {
     }
 }
 
-fn list(common: &Common, experiments: &[Named]) -> Outcome {
-    let mut table = Table::new(1, &["name", "cases", "runs of\na round", "quick"]);
+fn list(common: &CommonArgs, experiments: &[Named]) -> CommandResult {
+    let mut table = ResultTable::new(1, &["name", "cases", "runs of\na round", "quick"]);
     for Named { name, experiment, .. } in experiments {
         let runs = |quick| experiment.runs(quick).count();
         let line = Listed {
@@ -108,7 +108,7 @@ fn list(common: &Common, experiments: &[Named]) -> Outcome {
     Ok(())
 }
 
-fn print(experiments: &[Named]) -> Outcome {
+fn print(experiments: &[Named]) -> CommandResult {
     let one = experiments.len() == 1;
     for (at, Named { name, text, .. }) in experiments.iter().enumerate() {
         let before = if at > 0 { "\n" } else { "" };
@@ -120,7 +120,7 @@ fn print(experiments: &[Named]) -> Outcome {
 }
 
 /// Runs experiments, and writes their report.
-fn measure(common: &Common, options: &Figures, parses: Parses) -> Outcome {
+fn measure(common: &CommonArgs, options: &FiguresArgs, parses: Parses) -> CommandResult {
     if options.out.is_none() {
         return Err(usage("--out DIR is missing: the folder for the report and its page"));
     }
@@ -153,9 +153,9 @@ struct HeadlineLine<'a> {
 }
 
 /// Prints the papers' figures beside a model: first what it predicts, then what has set its parameters.
-fn say_headlines(common: &Common, model: &Model) -> Result<()> {
+fn say_headlines(common: &CommonArgs, model: &Model) -> Result<()> {
     for (role, title) in [(Role::Prediction, "predictions"), (Role::Fit, "fits")] {
-        let mut table = Table::new(1, &[title, "paper", "model", "error", ""]);
+        let mut table = ResultTable::new(1, &[title, "paper", "model", "error", ""]);
         let mut reasons = String::new();
         for headline in HEADLINES.iter().filter(|headline| headline.role == role) {
             let Headline { source, what: figure, unit, paper, compare, why, .. } = *headline;
@@ -203,7 +203,12 @@ fn say_headlines(common: &Common, model: &Model) -> Result<()> {
 }
 
 /// Prints what a model makes of the papers' figures, and writes a page with its curves.
-fn predict(common: &Common, options: &Figures, name: &str, parses: Parses) -> Outcome {
+fn predict(
+    common: &CommonArgs,
+    options: &FiguresArgs,
+    name: &str,
+    parses: Parses,
+) -> CommandResult {
     let model = model::named(name).ok_or_else(|| usage(format!("--model {name}: unknown")))?;
     let experiments = experiments(&options.experiments, parses)?;
     say_headlines(common, &model)?;
@@ -221,7 +226,7 @@ fn predict(common: &Common, options: &Figures, name: &str, parses: Parses) -> Ou
     write_report(folder(options)?, &report)
 }
 
-fn render(common: &Common, options: &Figures, report: &Path) -> Outcome {
+fn render(common: &CommonArgs, options: &FiguresArgs, report: &Path) -> CommandResult {
     let report = read(report)?;
     let folder = folder(options)?;
     write_report(folder, &report)?;
@@ -229,7 +234,12 @@ fn render(common: &Common, options: &Figures, report: &Path) -> Outcome {
 }
 
 /// Prints where the page of a report is, and the results of the expectations.
-fn show(common: &Common, options: &Figures, folder: &Path, report: &Report) -> Outcome {
+fn show(
+    common: &CommonArgs,
+    options: &FiguresArgs,
+    folder: &Path,
+    report: &Report,
+) -> CommandResult {
     let tally = Tally::of(report);
     let written = Written {
         page: folder.join(page::HTML).display().to_string(),
@@ -245,7 +255,7 @@ fn show(common: &Common, options: &Figures, folder: &Path, report: &Report) -> O
     }
 }
 
-fn compare(common: &Common, options: &Figures, a: &Path, b: &Path) -> Outcome {
+fn compare(common: &CommonArgs, options: &FiguresArgs, a: &Path, b: &Path) -> CommandResult {
     let (a, b) = (read(a)?, read(b)?);
     let folder = folder(options)?;
     write(folder, &page::compare(&a, &b))?;
@@ -257,7 +267,7 @@ fn compare(common: &Common, options: &Figures, a: &Path, b: &Path) -> Outcome {
     )
 }
 
-fn print_result(common: &Common, written: &Written) -> Outcome {
+fn print_result(common: &CommonArgs, written: &Written) -> CommandResult {
     match common.json {
         true => say!("{}", serde_json::to_string(written)?),
         false => {
@@ -273,7 +283,7 @@ fn read(report: &Path) -> Result<Report> {
 }
 
 /// Creates the folder to write to.
-fn folder(options: &Figures) -> Result<&Path> {
+fn folder(options: &FiguresArgs) -> Result<&Path> {
     let folder = options.out.as_deref().context("--out is missing")?;
     let is_empty = match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),

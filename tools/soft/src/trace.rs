@@ -5,17 +5,17 @@ mod json;
 mod text;
 mod why;
 
-use base::cli::Common;
-use base::outcome::{Outcome, usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandResult, usage};
 use base::say;
 
-use crate::cli::Trace;
+use crate::cli::TraceArgs;
 
 /// Requests of a queue that are printed unless all are asked for.
 const SHOWN: usize = 8;
 
 /// Prints what each traced process has posted and never seen complete, and why.
-pub fn run(common: &Common, options: &Trace) -> Outcome {
+pub fn run(common: &CommonArgs, options: &TraceArgs) -> CommandResult {
     if let Some(flag) = common.given().iter().find(|flag| **flag != "--json") {
         return Err(usage(format!("{flag}: trace only reads files: leave {flag} out")));
     }

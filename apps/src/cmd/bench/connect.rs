@@ -4,23 +4,23 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use base::{remark, signals};
 use rdma_conn::device::Device;
 
 use super::report::Case;
 use super::run::{Outlet, Sides, measure};
-use crate::cli::Bench;
+use crate::cli::BenchArgs;
 use crate::measure::{Load, Measured, Receivers, ResultLine, Shape, Whole};
 use crate::protocol::Kind;
-use crate::session::{self, Channel, Control, Part, Session, Told, Traffic, cause};
+use crate::session::{self, Channel, Control, Part, PeerFailure, Session, Traffic, cause};
 
 /// Time in which a measurement begins if all ends are there.
 const MOMENT: Duration = Duration::from_secs(2);
 
 /// Sends one round to the listener at `address`.
 pub(super) fn connect<K: Kind>(
-    (options, device, config): (&Bench, &Device, &K::Settings),
+    (options, device, config): (&BenchArgs, &Device, &K::Settings),
     load: &Load,
     (part, traffic): (Part, &Traffic),
     address: SocketAddr,
@@ -63,7 +63,7 @@ pub(super) fn join<K: Kind>(
 /// Waits until the listening end has all its senders.
 pub(super) fn begin(wire: &mut Channel) -> Result<()> {
     let silent = "the listening end does not begin";
-    let why = |e: Failure| if e.is::<Told>() { e } else { e.context(silent) };
+    let why = |e: CommandError| if e.is::<PeerFailure>() { e } else { e.context(silent) };
     let note = match wire.hear_within(MOMENT).map_err(why)? {
         Some(note) => note,
         None => {
@@ -93,7 +93,7 @@ pub(super) fn arrived(wire: &mut Channel, measured: &Measured) -> Result<Whole> 
 
 /// Describes the messages to send, and how the other end is to receive them.
 pub(super) fn traffic<K: Kind>(
-    options: &Bench,
+    options: &BenchArgs,
     config: &K::Settings,
     load: &Load,
     file: Option<(u64, u32)>,

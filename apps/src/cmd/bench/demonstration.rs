@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::say;
-use base::table::Table;
+use base::table::ResultTable;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{Config, Preset, SendRecv};
 
 use super::report::{Case, report};
 use super::rounds::config;
 use super::run::within_process;
-use crate::cli::{Bench, Common};
+use crate::cli::{BenchArgs, CommonArgs};
 use crate::measure::figures::{TakenAt, bytes, rate, size as shown};
 use crate::measure::line::{Distance, line_ns};
 use crate::measure::rounds::{self, in_turn};
@@ -44,7 +44,7 @@ impl Sample {
     }
 }
 
-pub(crate) fn run(common: &Common, options: &Bench, device: &Device) -> Outcome {
+pub(crate) fn run(common: &CommonArgs, options: &BenchArgs, device: &Device) -> CommandResult {
     let cases: Vec<(u32, Preset)> =
         SIZES.iter().flat_map(|size| Preset::ALL.map(|preset| (*size, preset))).collect();
     let labels: Vec<String> =
@@ -116,9 +116,9 @@ impl Rows {
     }
 
     /// The table for people, and what is to be said of it.
-    fn table(&self) -> (Table, String) {
+    fn table(&self) -> (ResultTable, String) {
         let mut table =
-            Table::new(1, &["size", "sequential", "unbatched", "batched", "batched,\nbytes"]);
+            ResultTable::new(1, &["size", "sequential", "unbatched", "batched", "batched,\nbytes"]);
         let mut notes = String::new();
         if let Some(ns) = self.line_ns {
             let name = Distance::of(ns).name();
@@ -189,7 +189,7 @@ fn marks(size: u32, row: &[Option<ResultLine>], line_ns: Option<f64>) -> Vec<Str
     marks
 }
 
-fn with_preset(options: &Bench, preset: Preset) -> Bench {
+fn with_preset(options: &BenchArgs, preset: Preset) -> BenchArgs {
     let mut options = options.clone();
     options.connection.given.set(&PRESET, preset.name().into());
     options
@@ -200,7 +200,7 @@ fn load(size: u32, verify: bool) -> Load {
 }
 
 /// Messages a second.
-fn measure(common: &Common, options: &Bench, device: &Device, load: &Load) -> Result<f64> {
+fn measure(common: &CommonArgs, options: &BenchArgs, device: &Device, load: &Load) -> Result<f64> {
     let config = config::<SendRecv>(common, options, load.size);
     let rounds = options.rounds.asked();
     let (done, ended) = rounds::each(rounds, |round| {
@@ -215,7 +215,7 @@ const TURNS: u32 = 3;
 
 /// The same with and without checking, in nanoseconds a message: the best of some runs in
 /// turns, for the machine has other things to do as well.
-fn cost_of_checking(common: &Common, options: &Bench, device: &Device) -> Result<String> {
+fn cost_of_checking(common: &CommonArgs, options: &BenchArgs, device: &Device) -> Result<String> {
     let options = with_preset(options, Preset::Batched);
     let ns = |verify| {
         let load = Load { end: EndOfLoad::After(EACH / (2 * TURNS)), ..load(16, verify) };

@@ -9,7 +9,7 @@ use rdma_conn::device::Device;
 use rdma_conn::listener::{Incoming, Listener};
 
 use super::run::{Inlet, Sides};
-use crate::cli::{Bench, Common, Rate};
+use crate::cli::{BenchArgs, CommonArgs, Rate};
 use crate::measure::{EndOfLoad, Load, Measured, Receivers, Shape, Whole, Work};
 use crate::protocol::{self, Kind, Purpose};
 use crate::session::{self, Channel, Control, Pending, Session, Traffic, contradiction, differs};
@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The listening end.
 pub(super) struct Host<'a, K: Kind> {
-    pub(super) common: &'a Common,
-    pub(super) options: &'a Bench,
+    pub(super) common: &'a CommonArgs,
+    pub(super) options: &'a BenchArgs,
     pub(super) device: &'a Device,
     pub(super) listener: Listener<K>,
 }
@@ -164,7 +164,7 @@ impl<K: Kind> Host<'_, K> {
 }
 
 /// Flags given at this end that are the connecting end's to choose.
-fn asked<K: Kind>(options: &Bench, at: u32) -> Vec<Flag> {
+fn asked<K: Kind>(options: &BenchArgs, at: u32) -> Vec<Flag> {
     let size = options.size.get(at as usize).copied();
     let mut flags = session::asked::<K>(&options.connection, size, options.no_verify);
     flags.extend(options.srq.map(|srq| ("--srq", srq.reposting().name().to_owned())));

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use base::{progress, say, signals};
 use indicatif::ProgressBar;
 use rdma_conn::device::Device;
@@ -14,7 +14,7 @@ use rdma_conn::device::Device;
 use super::connect;
 use super::gather::{self, Host, Party};
 use super::rounds::config;
-use crate::cli::{Bench, Common};
+use crate::cli::{BenchArgs, CommonArgs};
 use crate::cmd::stream::{Passed, confirm, confirmed, send_all, take_all};
 use crate::measure::figures::{bytes, counted_as, rate};
 use crate::measure::{Load, Work, pair};
@@ -32,11 +32,11 @@ struct Source {
 }
 
 pub(crate) fn run<K: Kind>(
-    common: &Common,
-    options: &Bench,
+    common: &CommonArgs,
+    options: &BenchArgs,
     device: &Device,
     path: &Path,
-) -> Outcome {
+) -> CommandResult {
     if let Some(rounds) = options.rounds.rounds {
         return Err(usage(format!(
             "--rounds {rounds}: --input sends a file once, and compares it: leave --rounds out, or \
@@ -163,7 +163,7 @@ pub(super) fn receive<K: Kind>(
     host: &Host<'_, K>,
     mut party: Party<K>,
     expected: (u64, u32),
-) -> Outcome {
+) -> CommandResult {
     let (config, size) = (party.config, party.session.traffic.size);
     let mut inlets = party.sides.take().into_iter().flat_map(|s| s.receivers).flatten();
     let mut receiver = inlets.next().context("a party without a receiver")?.receiver;
@@ -179,12 +179,12 @@ pub(super) fn receive<K: Kind>(
 }
 
 fn report<K: Kind>(
-    common: &Common,
+    common: &CommonArgs,
     device: &Device,
     (config, size): (&K::Settings, u32),
     passed: &Passed,
     expected: (u64, u32),
-) -> Outcome {
+) -> CommandResult {
     let checksum = passed.checksum();
     let equal = (passed.bytes, checksum) == expected;
     let line = passed.line::<K>(device, config, size).with("equal", equal);

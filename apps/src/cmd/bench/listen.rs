@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, anyhow};
-use base::outcome::{Failure, Outcome, usage};
+use base::outcome::{CommandError, CommandResult, usage};
 use base::signals;
 use rdma_conn::device::Device;
 
@@ -11,7 +11,7 @@ use super::gather::{BUSY, Host, Party};
 use super::input;
 use super::report::{self, Case};
 use super::run::measure;
-use crate::cli::{Bench, Common, Rate};
+use crate::cli::{BenchArgs, CommonArgs, Rate};
 use crate::measure::ResultLine;
 use crate::measure::figures::TakenAt;
 use crate::protocol::Kind;
@@ -19,11 +19,11 @@ use crate::session::{self, Followed, cause};
 
 /// Receives one session, and prints what this end has measured.
 pub(super) fn listen<K: Kind>(
-    common: &Common,
-    options: &Bench,
+    common: &CommonArgs,
+    options: &BenchArgs,
     device: &Device,
     address: SocketAddr,
-) -> Outcome {
+) -> CommandResult {
     if options.input.is_some() {
         return Err(usage(
             "the connecting end sends the file: leave --input out where you --listen",
@@ -61,7 +61,7 @@ pub(super) fn parts<K: Kind>(host: &Host<'_, K>) -> impl FnMut() -> Result<Follo
 fn receive<K: Kind>(
     host: &Host<'_, K>,
     mut party: Party<K>,
-) -> Result<(Vec<ResultLine>, Option<Failure>)> {
+) -> Result<(Vec<ResultLine>, Option<CommandError>)> {
     let (load, config, shape) = (party.load(), party.config, party.shape);
     let sides = party.sides.take().context("a party without receivers")?;
     let measured = session::engaged::<K, _>(&host.listener, "bench", BUSY, || {
@@ -69,7 +69,7 @@ fn receive<K: Kind>(
     });
     let (measured, ended) = match (measured, signals::interrupted()) {
         (Ok(part), Some(why)) => {
-            let why = Failure::from(why);
+            let why = CommandError::from(why);
             party.wires().for_each(|wire| wire.give_up(&why));
             (part, Some(why))
         }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::Preset;
 
-use crate::cli::Bench;
+use crate::cli::BenchArgs;
 use crate::measure::figures::{TakenAt, counted_as, rates_table};
 use crate::measure::{Crowd, Load, Measured, Receivers, ResultLine, Shape};
 use crate::protocol::Kind;
@@ -47,7 +47,7 @@ impl<'a, K: Kind> Case<'a, K> {
     /// Describes the measurement that this end asked for.
     pub(crate) fn new(
         device: &'a Device,
-        options: &Bench,
+        options: &BenchArgs,
         config: &'a K::Settings,
         load: &'a Load,
     ) -> Case<'a, K> {

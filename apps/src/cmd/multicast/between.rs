@@ -19,7 +19,7 @@ use super::load::{Delivered, Load};
 use super::report;
 use super::traffic::Traffic;
 use super::within::{Measured, Run};
-use crate::cli::{Common, Multicast};
+use crate::cli::{CommonArgs, MulticastArgs};
 use crate::measure::figures::counted_as;
 use crate::session::{cannot_bind, explain, refused};
 
@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LEAVING: Duration = Duration::from_secs(1);
 
 pub(super) fn run(
-    common: &Common,
-    options: &Multicast,
+    common: &CommonArgs,
+    options: &MulticastArgs,
     configs: &[Config],
     device: &Device,
 ) -> Result<()> {

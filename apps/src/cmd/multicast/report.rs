@@ -1,6 +1,6 @@
 //! Results: a table for people, or one JSON object a line.
 
-use base::table::Table;
+use base::table::ResultTable;
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{Config, Policy, writes_per_multicast};
 
@@ -16,7 +16,7 @@ pub(super) fn report(json: bool, traffic: &Traffic) -> Report {
     let of_all = ["for-\nmula", "forced\npushes"];
     let of_slow = ["others'\nmsgs/s", "alone\nmsgs/s", "ratio"];
     let more = if traffic.slow.is_some() { &of_slow[..] } else { &of_all[..] };
-    let empty = Table::new(2, &[&header[..], more].concat());
+    let empty = ResultTable::new(2, &[&header[..], more].concat());
     Report::new(json, Style { empty, title, row, note: |_| String::new(), is_one: true })
 }
 

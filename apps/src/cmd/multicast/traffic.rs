@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use rdma_conn::multicast::Config;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::Multicast;
+use crate::cli::MulticastArgs;
 use crate::measure::rounds;
 
 /// Messages to send, as all members have to know them.
@@ -27,7 +27,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    pub(super) fn of(options: &Multicast) -> Traffic {
+    pub(super) fn of(options: &MulticastArgs) -> Traffic {
         Traffic {
             size: options.size,
             seconds: options.seconds,

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::{pinning, signals};
 use rdma_conn::device::Device;
 use rdma_conn::listener::Listener;
 
 use super::report;
 use super::trips::{Measured, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size};
-use crate::cli::{Common, Pingpong};
+use crate::cli::{CommonArgs, PingpongArgs};
 use crate::measure::{EndOfLoad, ResultLine, Work};
 use crate::protocol::{self, Duplex, Kind, Purpose};
 use crate::session::{
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Leads one round, with the listener at `address`.
 pub(super) fn connect<K: Kind>(
-    (options, device, config): (&Pingpong, &Device, &K::Settings),
+    (options, device, config): (&PingpongArgs, &Device, &K::Settings),
     (size, round): (u32, u32),
     part: Part,
     address: SocketAddr,
@@ -55,7 +55,7 @@ pub(super) fn connect<K: Kind>(
 }
 
 /// Describes the messages of one size to send.
-fn traffic<K: Kind>(options: &Pingpong, config: &K::Settings, size: u32) -> Traffic {
+fn traffic<K: Kind>(options: &PingpongArgs, config: &K::Settings, size: u32) -> Traffic {
     Traffic {
         end: Some(options.end()),
         rounds: rounds_of_size(options),
@@ -65,11 +65,11 @@ fn traffic<K: Kind>(options: &Pingpong, config: &K::Settings, size: u32) -> Traf
 
 /// The listening end: answers one size after the other until the last.
 pub(super) fn listen<K: Kind>(
-    common: &Common,
-    options: &Pingpong,
+    common: &CommonArgs,
+    options: &PingpongArgs,
     device: &Device,
     address: SocketAddr,
-) -> Outcome {
+) -> CommandResult {
     let listener = session::listen::<K>(address)?;
     let report = report::report(common.json);
     session::follow_all(report, parts::<K>(common, options, device, &listener))
@@ -77,8 +77,8 @@ pub(super) fn listen<K: Kind>(
 
 /// Answers one part of a session after the other.
 fn parts<K: Kind>(
-    common: &Common,
-    options: &Pingpong,
+    common: &CommonArgs,
+    options: &PingpongArgs,
     device: &Device,
     listener: &Listener<K>,
 ) -> impl FnMut() -> Result<Followed> {
@@ -99,8 +99,8 @@ fn parts<K: Kind>(
 
 /// Waits for the connection of the next part of a session, or of the first one.
 fn welcome<K: Kind>(
-    common: &Common,
-    options: &Pingpong,
+    common: &CommonArgs,
+    options: &PingpongArgs,
     device: &Device,
     listener: &Listener<K>,
     before: Option<&Session>,
@@ -153,7 +153,7 @@ fn settle(wire: &mut Channel, messages: u64, work: Work) -> Result<(ResultLine, 
 
 /// Checks that the connecting end continues the session that has begun, or may begin one.
 fn judge<K: Kind>(
-    options: &Pingpong,
+    options: &PingpongArgs,
     new: &Session,
     before: Option<&Session>,
 ) -> Result<(), String> {

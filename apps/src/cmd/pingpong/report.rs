@@ -1,10 +1,10 @@
 //! Results, as the JSON and the table have them.
 
-use base::table::Table;
+use base::table::ResultTable;
 use rdma_conn::device::Device;
 
 use super::trips::{Led, Measured};
-use crate::cli::Pingpong;
+use crate::cli::PingpongArgs;
 use crate::measure::figures::counted_as;
 use crate::measure::{ResultLine, planned_ns, since};
 use crate::protocol::Kind;
@@ -15,7 +15,7 @@ const HEADER: [&str; 8] = ["size", "min", "50 %", "± of\nrounds", "90 %", "99 %
 
 /// A report without results.
 pub(super) fn report(json: bool) -> Report {
-    let empty = Table::new(1, &HEADER);
+    let empty = ResultTable::new(1, &HEADER);
     Report::new(json, Style { empty, title, row, note: |_| String::new(), is_one: true })
 }
 
@@ -36,7 +36,7 @@ fn row(line: &ResultLine) -> Vec<String> {
 
 /// The result of one round.
 pub(super) fn line<K: Kind>(
-    (options, device, config): (&Pingpong, &Device, &K::Settings),
+    (options, device, config): (&PingpongArgs, &Device, &K::Settings),
     size: u32,
     measured: &Measured,
 ) -> ResultLine {

@@ -7,7 +7,7 @@ use base::signals;
 use hdrhistogram::Histogram;
 use rdma_conn::device::Counters;
 
-use crate::cli::Pingpong;
+use crate::cli::PingpongArgs;
 use crate::measure::{EndOfLoad, HAS_COME, MEASURES, Payload, Work};
 use crate::protocol::{Duplex, Kind, Receiving, Sending, Taken};
 use crate::session::HungUp;
@@ -34,12 +34,12 @@ pub(super) struct Led {
 }
 
 /// Rounds of each size.
-pub(super) fn rounds_of_size(options: &Pingpong) -> u32 {
+pub(super) fn rounds_of_size(options: &PingpongArgs) -> u32 {
     options.end().rounds(options.rounds.asked())
 }
 
 /// End of a round of each size.
-pub(super) fn end_of_round(options: &Pingpong, round: u32) -> EndOfLoad {
+pub(super) fn end_of_round(options: &PingpongArgs, round: u32) -> EndOfLoad {
     options.end().of_round(round, rounds_of_size(options))
 }
 
@@ -75,7 +75,7 @@ fn is_warm(end: EndOfLoad, trips: u64, start: Instant) -> bool {
 /// Sends, waits for the answer, and measures.
 pub(super) fn lead<K: Kind>(
     near: &mut Duplex<K>,
-    options: &Pingpong,
+    options: &PingpongArgs,
     end: EndOfLoad,
     size: u32,
 ) -> Result<Led> {

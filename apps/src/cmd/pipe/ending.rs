@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, anyhow};
-use base::outcome::{self, Failure};
+use base::outcome::{self, CommandError};
 use base::signals;
 use host::sync::{Mutex, MutexGuard};
 use indicatif::ProgressBar;
@@ -16,7 +16,7 @@ use crate::session::Channel;
 const A_PART: &str = "what has arrived is a part only";
 
 /// A failure before the end of the stream, after `passed` bytes.
-pub(super) fn early(failure: Failure, passed: u64) -> Failure {
+pub(super) fn early(failure: CommandError, passed: u64) -> CommandError {
     anyhow!("{failure:#} (after {}): {A_PART}", bytes(passed))
 }
 

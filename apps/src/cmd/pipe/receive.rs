@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use base::outcome::{Failure, Outcome};
+use base::outcome::{CommandError, CommandResult};
 use base::progress;
 use rdma_conn::listener::{Incoming, Listener};
 
@@ -23,7 +23,7 @@ const BUSY: &str = "busy with another stream: wait for its end, or start another
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Writes what one connector sends to standard output.
-pub(super) fn run<K: Kind>(task: Task<'_>, address: SocketAddr) -> Outcome {
+pub(super) fn run<K: Kind>(task: Task<'_>, address: SocketAddr) -> CommandResult {
     let output = std::io::stdout().as_fd().try_clone_to_owned();
     let output = File::from(output.context("no standard output")?);
     let listener = session::listen::<K>(address)?;
@@ -81,7 +81,7 @@ fn admit<K: Kind>(
 }
 
 /// Takes the stream to its end.
-fn stream<K: Kind>(task: Task<'_>, welcomed: Welcomed<K>, mut output: File) -> Outcome {
+fn stream<K: Kind>(task: Task<'_>, welcomed: Welcomed<K>, mut output: File) -> CommandResult {
     let Task { common, ending, .. } = task;
     let Welcomed { mut receiver, mut wire, config, size } = welcomed;
     let bar = progress::stream(None, common.json);
@@ -104,9 +104,9 @@ fn stream<K: Kind>(task: Task<'_>, welcomed: Welcomed<K>, mut output: File) -> O
 }
 
 /// Returns the failure of an output that takes nothing more.
-fn refused(error: std::io::Error) -> Failure {
+fn refused(error: std::io::Error) -> CommandError {
     match error.kind() {
         ErrorKind::BrokenPipe => anyhow!("the reader of standard output has gone"),
-        _ => Failure::from(error).context("cannot write to standard output"),
+        _ => CommandError::from(error).context("cannot write to standard output"),
     }
 }

@@ -7,19 +7,23 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::progress;
 use rustix::event::{PollFd, PollFlags};
 
 use super::ending::early;
 use super::task::Task;
-use crate::cli::Pipe;
+use crate::cli::PipeArgs;
 use crate::cmd::stream::{Passed, confirmed, send_all};
 use crate::protocol::Kind;
 use crate::session::{self, Channel, Part, Session, Traffic, cause};
 
 /// Sends standard input to the listener at `address`.
-pub(super) fn run<K: Kind>(task: Task<'_>, config: &K::Settings, address: SocketAddr) -> Outcome {
+pub(super) fn run<K: Kind>(
+    task: Task<'_>,
+    config: &K::Settings,
+    address: SocketAddr,
+) -> CommandResult {
     let Task { common, options, device, ending } = task;
     let input = Input::new()?;
     let mut stream = session::dial(address)?;
@@ -49,7 +53,7 @@ pub(super) fn run<K: Kind>(task: Task<'_>, config: &K::Settings, address: Socket
 
 /// Describes the stream to the other end.
 fn session<K: Kind>(task: Task<'_>, config: &K::Settings) -> Session {
-    let Pipe { connection, size, .. } = task.options;
+    let PipeArgs { connection, size, .. } = task.options;
     Part::only().session("pipe", 1, 0, Traffic::new::<K>(connection, config, *size, false))
 }
 

@@ -1,11 +1,11 @@
 //! Task of one end, and how it went.
 
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::{remark, say};
 use rdma_conn::device::Device;
 
 use super::ending::Ending;
-use crate::cli::{Common, Pipe};
+use crate::cli::{CommonArgs, PipeArgs};
 use crate::cmd::stream::Passed;
 use crate::measure::Work;
 use crate::measure::figures::bytes;
@@ -14,8 +14,8 @@ use crate::protocol::Kind;
 /// Transfer to make over any kind of connection.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
-    pub(super) common: &'a Common,
-    pub(super) options: &'a Pipe,
+    pub(super) common: &'a CommonArgs,
+    pub(super) options: &'a PipeArgs,
     pub(super) device: &'a Device,
     pub(super) ending: &'a Ending,
 }
@@ -28,7 +28,7 @@ impl Task<'_> {
         size: u32,
         passed: &Passed,
         work: Work,
-    ) -> Outcome {
+    ) -> CommandResult {
         let line = passed
             .line::<K>(self.device, config, size)
             .with("rdma_ops_per_message", work.operations_per_message(passed.messages))

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use base::outcome::{Outcome, as_usage, usage};
+use base::outcome::{CommandResult, as_usage, usage};
 use rdma_conn::conn_core::rc_pingpong::{DONE, DecodeError, Destination, MESSAGE_LEN};
 use rdma_conn::handshake::{READY_LIMIT, TIME_LIMIT};
 use rdma_conn::raw::RawEnd;
@@ -20,7 +20,7 @@ use super::measure::delivered_line;
 use super::plan::{Plan, Task};
 use super::rendezvous::{Language, Rendezvous};
 use super::report::{report, with_times};
-use crate::cli::{Common, Op, Pingpong, Wait};
+use crate::cli::{CommonArgs, Op, PingpongArgs, WaitFlag};
 use crate::measure::ResultLine;
 use crate::session;
 use crate::settings::flags;
@@ -31,7 +31,7 @@ const SIZE: u32 = 4096;
 const ITERATIONS: u64 = 1000;
 const RECV_DEPTH: u32 = 500;
 
-pub(crate) fn ibv_rc_pingpong(common: &Common, options: &Pingpong) -> Outcome {
+pub(crate) fn ibv_rc_pingpong(common: &CommonArgs, options: &PingpongArgs) -> CommandResult {
     let (listen, connect) = (options.ends.listen, options.ends.connect);
     if listen.is_none() && connect.is_none() {
         return Err(usage(
@@ -43,7 +43,7 @@ pub(crate) fn ibv_rc_pingpong(common: &Common, options: &Pingpong) -> Outcome {
     let local = Local {
         device: &device,
         gid_index: common.gid_index,
-        spin: options.connection.wait == Wait::Spin,
+        spin: options.connection.wait == WaitFlag::Spin,
     };
     let trips = options.iterations.unwrap_or(ITERATIONS);
     let line = match (connect, listen) {
@@ -59,7 +59,7 @@ pub(crate) fn ibv_rc_pingpong(common: &Common, options: &Pingpong) -> Outcome {
 }
 
 /// One message in flight, as the program has it. Its payloads are unknown, and not checked.
-fn plan(options: &Pingpong) -> Result<Plan> {
+fn plan(options: &PingpongArgs) -> Result<Plan> {
     let size = match options.size[..] {
         [] => SIZE,
         [size] => size,

@@ -10,7 +10,7 @@ use rdma_conn::conn_core::datagram::HEADER_LEN;
 use rdma_conn::raw::Offer;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{Op, RawTransport, Rounds};
+use crate::cli::{Op, RawTransport, RoundsArgs};
 use crate::limits::ENTRY_BYTES;
 use crate::settings::flags::{
     BATCH, INLINE, POLL_BATCH, RECV_DEPTH, REPOST_BATCH, SIGNAL_EVERY, UNACKED,
@@ -331,7 +331,7 @@ impl Plan {
         let plan: Plan = serde_json::from_slice(bytes)
             .context("the connecting end is another version of rdma-conn: run the same one")?;
         ensure!(
-            (1..=Rounds::MOST).contains(&plan.rounds) && plan.of.is_multiple_of(plan.rounds),
+            (1..=RoundsArgs::MOST).contains(&plan.rounds) && plan.of.is_multiple_of(plan.rounds),
             "{} measurements in {} rounds",
             plan.of,
             plan.rounds

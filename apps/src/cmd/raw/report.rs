@@ -1,10 +1,10 @@
 //! Results of raw verbs: a table for people, or one JSON object a line.
 
-use base::table::Table;
+use base::table::ResultTable;
 use hdrhistogram::Histogram;
 
 use super::plan::{Plan, Task};
-use crate::cli::{Ends, Op, RawTransport};
+use crate::cli::{EndsArgs, Op, RawTransport};
 use crate::measure::ResultLine;
 use crate::measure::figures::{TakenAt, rate, rates_table};
 use crate::results::{Report, Style};
@@ -61,14 +61,14 @@ const LATENCY: [&str; 8] =
     ["size", "min", "50 %", "± of\nrounds", "99 %", "99.9 %", "max", "mes-\nsages/s"];
 
 /// A report without results. What was lost is said by size.
-pub(super) fn report(json: bool, task: Task, ends: &Ends) -> Report {
+pub(super) fn report(json: bool, task: Task, ends: &EndsArgs) -> Report {
     let taken = match (ends.listen, ends.connect) {
         (Some(_), _) => TakenAt::Listening,
         (_, Some(_)) => TakenAt::Connecting,
         (None, None) => TakenAt::Both,
     };
     let empty = match task {
-        Task::Pingpong => Table::new(1, &LATENCY),
+        Task::Pingpong => ResultTable::new(1, &LATENCY),
         Task::Bench => rates_table(taken),
     };
     Report::new(json, Style { empty, title, row, note, is_one: true })

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use base::outcome::{Failure, Outcome, as_usage, usage};
+use base::outcome::{CommandError, CommandResult, as_usage, usage};
 use rdma_conn::device::{Device, SOFT, set_network_faults};
 use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
 
 use super::plan::{Plan, QUEUES, Task};
 use crate::cli::{
-    Bench, Common, ConnectionArgs, Ends, Faults, Means, Op, Pingpong, RawArgs, RawTransport, Wait,
+    BenchArgs, CommonArgs, ConnectionArgs, EndsArgs, Faults, Means, Op, PingpongArgs, RawArgs,
+    RawTransport, WaitFlag,
 };
 use crate::measure::EndOfLoad;
 use crate::settings::{Flag, FlagSpec, number, switch};
@@ -19,10 +20,10 @@ use crate::{session, settings};
 pub(super) struct Request<'a> {
     pub(super) task: Task,
     pub(super) op: Op,
-    pub(super) common: &'a Common,
+    pub(super) common: &'a CommonArgs,
     pub(super) raw: &'a RawArgs,
     pub(super) connection: &'a ConnectionArgs,
-    pub(super) ends: &'a Ends,
+    pub(super) ends: &'a EndsArgs,
     /// Sizes that were asked for; empty if the command chooses them.
     pub(super) sizes: &'a [u32],
     /// Sizes that the command chooses then: over datagrams, those of them that fit into the MTU.
@@ -61,8 +62,8 @@ fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<Op> 
 }
 
 pub(super) fn pingpong_request<'a>(
-    common: &'a Common,
-    options: &'a Pingpong,
+    common: &'a CommonArgs,
+    options: &'a PingpongArgs,
     means: Means,
 ) -> Result<Request<'a>> {
     let op = verb(means, &options.connection, &options.raw)?;
@@ -75,7 +76,7 @@ pub(super) fn pingpong_request<'a>(
         connection: &options.connection,
         ends: &options.ends,
         sizes: &options.size,
-        usual_sizes: Pingpong::SIZES,
+        usual_sizes: PingpongArgs::SIZES,
         srq: options.srq,
         verify: !options.no_verify,
         until,
@@ -85,12 +86,12 @@ pub(super) fn pingpong_request<'a>(
 }
 
 pub(super) fn bench_request<'a>(
-    common: &'a Common,
-    options: &'a Bench,
+    common: &'a CommonArgs,
+    options: &'a BenchArgs,
     means: Means,
 ) -> Result<Request<'a>> {
     let op = verb(means, &options.connection, &options.raw)?;
-    let until = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(Bench::SECONDS));
+    let until = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(BenchArgs::SECONDS));
     let foreign = options.threads > 1
         || options.senders > 1
         || options.single_receiver
@@ -128,7 +129,7 @@ impl Request<'_> {
     }
 
     /// The network of soft0, if it is to have faults.
-    pub(super) fn let_the_network_fail(&self, device: &Device) -> Outcome {
+    pub(super) fn let_the_network_fail(&self, device: &Device) -> CommandResult {
         let Some(Faults { network, seed }) = self.raw.faults else { return Ok(()) };
         if device.name() != SOFT || self.raw.transport == RawTransport::Rc {
             return Err(usage("--faults are of soft0, with --transport uc or ud"));
@@ -139,7 +140,7 @@ impl Request<'_> {
 
     /// One plan for each size, of its first round, and whatever cannot be in one line.
     pub(super) fn plans(&self, device: &Device) -> Result<Vec<Plan>> {
-        if self.connection.wait == Wait::Block {
+        if self.connection.wait == WaitFlag::Block {
             return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));
         }
         match (self.raw.transport, self.raw.peers, self.raw.qps) {
@@ -218,7 +219,7 @@ impl Request<'_> {
     }
 
     /// Adds advice to the error of the end at `address`, if that did not let this end join it.
-    pub(super) fn explain(&self, error: Failure, address: SocketAddr) -> Failure {
+    pub(super) fn explain(&self, error: CommandError, address: SocketAddr) -> CommandError {
         match error.downcast() {
             Ok(error) => {
                 let op = self.op.protocol().trim_start_matches("raw-");

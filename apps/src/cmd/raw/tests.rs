@@ -61,7 +61,7 @@ fn plain_udp_has_a_rate_and_a_latency() {
     assert!(error("pingpong --op udp --size 1M").contains("is one datagram"));
 }
 
-fn common() -> Common {
+fn common() -> CommonArgs {
     Args::try_parse_from(["rdma-conn", "--json", "devices"]).unwrap().common
 }
 

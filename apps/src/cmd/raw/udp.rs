@@ -13,14 +13,14 @@ mod trips;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context, Result, anyhow};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use base::{pinning, remark, signals};
 use rustix::event::{PollFd, PollFlags};
 
 use super::plan::Task;
 use super::report::{report, udp_line, with_times};
 use super::request::Request;
-use crate::cli::{Op, Wait};
+use crate::cli::{Op, WaitFlag};
 use crate::measure::{EndOfLoad, ResultLine, pair, per_s};
 use crate::session::{self, Followed, GLANCE, Part};
 use plan::{Control, Led, Note, Plan};
@@ -28,11 +28,11 @@ use socket::Socket;
 
 impl Request<'_> {
     /// Plain UDP.
-    pub(super) fn run_udp(&self) -> Outcome {
+    pub(super) fn run_udp(&self) -> CommandResult {
         if self.common.device.is_some() {
             return Err(usage("--op udp uses no device: leave --device out"));
         }
-        if self.connection.wait == Wait::Block {
+        if self.connection.wait == WaitFlag::Block {
             return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));
         }
         match (self.ends.listen, self.ends.connect) {
@@ -43,7 +43,7 @@ impl Request<'_> {
     }
 
     /// All measurements, each by a stream of its own, or with an end in this process.
-    fn lead_udp(&self, stream: impl Fn() -> Result<Option<TcpStream>>) -> Outcome {
+    fn lead_udp(&self, stream: impl Fn() -> Result<Option<TcpStream>>) -> CommandResult {
         let report = report(self.common.json, self.task, self.ends);
         let sizes = if self.sizes.is_empty() { self.usual_sizes } else { self.sizes };
         let labels: Vec<String> = sizes.iter().map(|size| format!("{size} B")).collect();
@@ -78,7 +78,7 @@ impl Request<'_> {
     }
 
     fn spins(&self) -> bool {
-        self.connection.wait == Wait::Spin
+        self.connection.wait == WaitFlag::Spin
     }
 
     fn lead_over(
@@ -118,7 +118,7 @@ impl Request<'_> {
     }
 
     /// The following end: one measurement after the other, until the last.
-    fn listen_udp(&self, address: SocketAddr) -> Outcome {
+    fn listen_udp(&self, address: SocketAddr) -> CommandResult {
         let tcp = TcpListener::bind(address);
         let tcp = tcp.map_err(|e| session::cannot_listen(address, e.kind(), e.into()))?;
         tcp.set_nonblocking(true)?;

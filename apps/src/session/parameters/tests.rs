@@ -41,7 +41,7 @@ fn session() -> Session {
             end: Some(EndOfLoad::After(std::time::Duration::from_nanos(86_399_999_999_999))),
             rate: Some(f64::MAX),
             file: Some((u64::MAX, u32::MAX)),
-            rounds: Rounds::MOST,
+            rounds: RoundsArgs::MOST,
         },
     }
 }

@@ -1,7 +1,7 @@
 //! Entries of a copy: how each begins, and how it ends or fails, with what the sender is told.
 
 use anyhow::{Result, bail, ensure};
-use base::outcome::Failure;
+use base::outcome::CommandError;
 
 use super::super::partial_file::PartialFile;
 use super::super::place::{Place, remedy, system_error};
@@ -72,7 +72,7 @@ impl Receiving<'_> {
     }
 
     /// Gives up an entry.
-    pub(super) fn give_up(&mut self, entry: u32, why: &Failure) -> Result<()> {
+    pub(super) fn give_up(&mut self, entry: u32, why: &CommandError) -> Result<()> {
         if let Some(file) = self.files.remove(&entry) {
             self.check_others(entry, file.place(), why)?;
             // What the system refuses makes no byte of it wrong: what has come stays, and the same
@@ -86,7 +86,7 @@ impl Receiving<'_> {
 
     /// Ends the copy if nothing can be written any more: all that is to come would fail for the
     /// same reason, unless that is the reason of a file system that is mounted below the directory.
-    fn check_others(&self, entry: u32, place: &Place, why: &Failure) -> Result<()> {
+    fn check_others(&self, entry: u32, place: &Place, why: &CommandError) -> Result<()> {
         let Some(remedy) = remedy(why) else { return Ok(()) };
         if !self.root.is_on_disk_of(place) {
             return Ok(());
@@ -145,7 +145,7 @@ impl Receiving<'_> {
     }
 
     /// An entry is here, but for what its file system does not take of it.
-    fn differs(&mut self, entry: u32, name: String, why: &Failure) -> Result<()> {
+    fn differs(&mut self, entry: u32, name: String, why: &CommandError) -> Result<()> {
         let why = format!("{why:#}");
         tracing::info!(name, why, "not in all as at the sender");
         self.tally.differs();

@@ -21,7 +21,7 @@ use crate::wire::{MOST_REPLY, What, hash, hash_of_hashes};
 #[derive(Parser)]
 struct Line {
     #[command(flatten)]
-    options: Copy,
+    options: CopyArgs,
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_full_disk_that_is_mounted_below_fails_what_is_on_it() {
         let name = format!("{entry}");
         receiving.begin(entry, What::File, 0o600, 2 * PIECE as u64, name.as_bytes(), b"").unwrap();
     }
-    receiving.give_up(0, &Failure::from(Errno::NOSPC).context("writing")).unwrap();
+    receiving.give_up(0, &CommandError::from(Errno::NOSPC).context("writing")).unwrap();
     receiving.give_up(1, &anyhow!("its checksum is another one")).unwrap();
     let failed = receiving.received.failed.first.iter().map(|(name, why)| (&**name, &**why));
     let full = "writing: No space left on device (os error 28)";

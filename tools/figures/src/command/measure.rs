@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::bail;
-use base::cli::Common;
-use base::outcome::{Failure, Outcome, printable, usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandError, CommandResult, printable, usage};
 use base::readable::counted_as;
 use base::run::{self, Ran};
 use base::session::card::{self, WORLD};
@@ -16,7 +16,7 @@ use host::sync::Mutex;
 use super::machine;
 use super::named::Named;
 use crate::calibration::Calibration;
-use crate::cli::Figures;
+use crate::cli::FiguresArgs;
 use crate::experiment::{Experiment, Run};
 use crate::model;
 use crate::report::{Figure, JSON, Manifest, Report};
@@ -30,7 +30,7 @@ const PACED: f64 = 60.0;
 
 /// Settings of all runs of a report.
 struct Plan<'a> {
-    common: &'a Common,
+    common: &'a CommonArgs,
     device: String,
     quick: bool,
     rounds: u32,
@@ -43,18 +43,18 @@ struct Progress {
     /// Runs that are not tried again: the case and the x.
     given_up: HashSet<(String, u64)>,
     failed: usize,
-    interrupted: Option<Failure>,
+    interrupted: Option<CommandError>,
 }
 
 /// Measures the experiments, as far as a report that is to be resumed has not: the report so far,
 /// and why it is not all.
 pub(super) fn measure(
-    common: &Common,
-    options: &Figures,
+    common: &CommonArgs,
+    options: &FiguresArgs,
     experiments: &[Named],
     begun: Option<Report>,
-    mut save: impl FnMut(&Report) -> Outcome,
-) -> Result<(Report, Outcome), Failure> {
+    mut save: impl FnMut(&Report) -> CommandResult,
+) -> Result<(Report, CommandResult), CommandError> {
     let device = match begun.as_ref().map(|begun| &begun.manifest.device) {
         // How much slower it is was measured when the report was begun.
         Some(begun) if is_card(begun, common.device.as_deref()) => begun.clone(),
@@ -119,7 +119,7 @@ fn is_card(begun: &str, asked: Option<&str>) -> bool {
 }
 
 /// The place of the figure of this name, which a report that is resumed may have.
-fn figure(report: &mut Report, name: &str, experiment: &Experiment) -> Result<usize, Failure> {
+fn figure(report: &mut Report, name: &str, experiment: &Experiment) -> Result<usize, CommandError> {
     let at = match report.figures.iter().position(|figure| figure.name == name) {
         Some(at) if report.figures[at].experiment == *experiment => at,
         Some(_) => {
@@ -183,7 +183,7 @@ impl Plan<'_> {
     }
 
     /// A report that was begun the same way.
-    fn resumed(&self, begun: Report) -> Result<Report, Failure> {
+    fn resumed(&self, begun: Report) -> Result<Report, CommandError> {
         let Manifest { device, quick, rounds, round_ms, build, cores, .. } = &begun.manifest;
         let same = (device, quick, round_ms) == (&self.device, &self.quick, &self.round_ms);
         if !same || *rounds != self.rounds || *cores != machine::cores() {
@@ -337,7 +337,7 @@ impl Plan<'_> {
 ///
 /// # Errors
 /// It has none.
-pub(super) fn begun(folder: &Path) -> Result<Report, Failure> {
+pub(super) fn begun(folder: &Path) -> Result<Report, CommandError> {
     if !folder.join(JSON).exists() {
         let folder = folder.display();
         return Err(usage(format!(
@@ -353,7 +353,7 @@ fn take(
     run: &Run<'_>,
     ran: anyhow::Result<Ran>,
     done: &mut Progress,
-) -> Outcome {
+) -> CommandResult {
     let why = match ran {
         Ok(Ran::Done(lines)) => match &*lines {
             [line] => {

@@ -1,6 +1,6 @@
 //! Tests, with their results and the remedies.
 
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::say;
 use serde::Serialize;
 
@@ -81,7 +81,7 @@ impl Report {
     }
 
     /// The command's end: [`Failed`] if a test has.
-    pub(super) fn finish(self) -> Outcome {
+    pub(super) fn finish(self) -> CommandResult {
         match &self.failed[..] {
             [] => Ok(()),
             failed => Err(Failed(failed.join(", ")).into()),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use base::outcome::{Failure, printable, usage};
+use base::outcome::{CommandError, printable, usage};
 use maud::{PreEscaped, html};
 use serde::Serialize;
 use soft_rnic::check::Checked;
@@ -59,7 +59,7 @@ fn processes<S: serde::Serializer>(all: &[Checked], to: S) -> Result<S::Ok, S::E
 
 impl Report {
     /// The words behind `--report`: a format, and a file in a folder that is there.
-    pub(super) fn of(words: &[OsString]) -> Result<Option<Report>, Failure> {
+    pub(super) fn of(words: &[OsString]) -> Result<Option<Report>, CommandError> {
         let [format, file] = words else { return Ok(None) };
         let format = match format.as_encoded_bytes() {
             b"junit" => Format::Junit,
@@ -135,7 +135,7 @@ fn xml(text: &str) -> String {
 }
 
 /// The whole name of a file that a flag names.
-pub(super) fn file_in_a_folder(flag: &str, file: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn file_in_a_folder(flag: &str, file: &Path) -> Result<PathBuf, CommandError> {
     let file = std::path::absolute(file)
         .map_err(|e| usage(format!("{flag} {}: {e}: name a file", file.display())))?;
     let folder = file.parent().unwrap_or(&file);

@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::{remark, signals};
 use host::sync::Mutex;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -64,7 +64,7 @@ pub(super) fn run(
     mut program: Command,
     words: &[String],
     (fails, report): (Fails, Option<&Report>),
-) -> Outcome {
+) -> CommandResult {
     let record = File::from(memfd_create("rdma-conn check", MemfdFlags::CLOEXEC)?);
     program.env(RECORD, format!("/proc/{}/fd/{}", std::process::id(), record.as_raw_fd()));
     let status = shells(supervise(&mut program)?);

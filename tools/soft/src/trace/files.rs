@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use base::outcome::{Failure, printable, usage};
+use base::outcome::{CommandError, printable, usage};
 use base::remark;
 use rustix::fs::OFlags;
 use soft_rnic::trace::{self, Trace, TraceError};
@@ -58,7 +58,7 @@ impl Process {
 }
 
 /// Reads all traces that are named.
-pub(super) fn read(names: &[PathBuf]) -> Result<Vec<Found>, Failure> {
+pub(super) fn read(names: &[PathBuf]) -> Result<Vec<Found>, CommandError> {
     let mut found = Vec::new();
     for name in names {
         let files = named(name)?;
@@ -86,7 +86,7 @@ impl Found {
 }
 
 /// The file, or those of the processes that were given this name.
-fn named(name: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn named(name: &Path) -> Result<Vec<PathBuf>, CommandError> {
     if name.symlink_metadata().is_ok() {
         return Ok(vec![name.to_owned()]);
     }
@@ -118,8 +118,8 @@ fn named(name: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files.into_iter().map(|(_, name)| folder.join(name)).collect())
 }
 
-fn read_one(file: &Path) -> Result<Trace, Failure> {
-    let said = |e: std::io::Error| Failure::new(e).context(file.display().to_string());
+fn read_one(file: &Path) -> Result<Trace, CommandError> {
+    let said = |e: std::io::Error| CommandError::new(e).context(file.display().to_string());
     let mut opened = open(file).map_err(said)?;
     if !opened.metadata().map_err(said)?.is_file() {
         return Err(usage(format!("{}: no file: {ADVICE}", file.display())));
@@ -130,7 +130,7 @@ fn read_one(file: &Path) -> Result<Trace, Failure> {
             usage(format!("{}: {e}: read it with the rdma-conn that wrote it", file.display()))
         }
         TraceError::Io(e) if e.kind() != ErrorKind::UnexpectedEof => said(e),
-        _ => Failure::msg(format!("{}: {e}: run the program again", file.display())),
+        _ => CommandError::msg(format!("{}: {e}: run the program again", file.display())),
     })
 }
 

@@ -12,7 +12,7 @@ use crate::cmd::bench::run::Sides;
 use crate::measure::Load;
 use crate::session::Part;
 
-fn parse(flags: &[&str]) -> (Common, Bench) {
+fn parse(flags: &[&str]) -> (CommonArgs, BenchArgs) {
     let args = [&["rdma-conn", "bench"][..], flags].concat();
     let args = Args::try_parse_from(args).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
     let Command::Bench(bench) = args.command else { panic!("{flags:?}") };

@@ -9,7 +9,7 @@ use super::*;
 use crate::cli::{Args, Command};
 use crate::cmd::pingpong::config;
 
-fn parse(flags: &[&str]) -> (Common, Pingpong) {
+fn parse(flags: &[&str]) -> (CommonArgs, PingpongArgs) {
     let args = [&["rdma-conn", "pingpong"][..], flags].concat();
     let args = Args::try_parse_from(args).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
     let Command::Pingpong(pingpong) = args.command else { panic!("{flags:?}") };

@@ -5,7 +5,7 @@ use clap::Parser;
 
 use crate::cli::{Args, Command};
 
-fn options(more: &[&str]) -> Pingpong {
+fn options(more: &[&str]) -> PingpongArgs {
     let args = ["rdma-conn", "pingpong", "--compat", "ibv_rc_pingpong"];
     match Args::parse_from(args.iter().chain(more)).command {
         Command::Pingpong(options) => options,

@@ -1,7 +1,7 @@
 //! The receive side of an end.
 
 use anyhow::Result;
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use rdma_conn::verbs_safe::{CompletionBatch, CompletionQueue, RecvQueue, TakeError};
 
 use super::super::control::UNRECEIVED;
@@ -43,9 +43,9 @@ impl Receiving {
 
 /// A receive that has failed, by what the device says of it.
 #[cold]
-fn unreceived(error: TakeError) -> Failure {
+fn unreceived(error: TakeError) -> CommandError {
     let error = match error {
-        TakeError::Failed { error, .. } => Failure::from(error),
+        TakeError::Failed { error, .. } => CommandError::from(error),
         other => other.into(),
     };
     error.context(UNRECEIVED)

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::plan::Task;
 use crate::measure::ResultLine;
-use crate::session::{self, ChannelOf};
+use crate::session::{self, ControlChannel};
 
 /// Bytes of a RoCE v2 packet beside its payload: BTH and ICRC.
 const AROUND: u32 = 16;
@@ -19,7 +19,7 @@ const OVERHEAD: u32 = 1_024;
 const MOST_UNACKED: u32 = 1 << 16;
 
 /// The byte stream to the other end.
-pub(super) type Control = ChannelOf<Note>;
+pub(super) type Control = ControlChannel<Note>;
 
 /// Message of one end to the other on that stream.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
