@@ -7,7 +7,7 @@ use base::cli::{MEASURED, MOST, seconds, values};
 use clap::{Args as ClapArgs, ValueEnum};
 use rdma_conn::send_recv::Reposting;
 
-use super::{ConnectionArgs, EndsArgs, Protocol, RawArgs, RoundsArgs};
+use super::{ConnectionArgs, EndsArgs, ProtocolKind, RawArgs, RoundsArgs};
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = MEASURED)]
@@ -38,14 +38,14 @@ pub(crate) struct BenchArgs {
     /// One shared receive queue for all senders, and how buffers get back into it
     /// [default: each sender has a queue of its own; of --srq alone: combining]
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "combining", value_enum)]
-    pub(crate) srq: Option<Srq>,
+    pub(crate) srq: Option<SrqReposting>,
     /// Receive buffers in the shared queue [default: 3 a sender and 3 times --recv-depth, or half
     /// of what separate queues have, if that is less]
     #[arg(long, value_name = "N", requires = "srq")]
     pub(crate) srq_buffers: Option<u32>,
     /// Messages per second of each sender, or auto: the highest rate without RNR events
     #[arg(long, value_name = "R")]
-    pub(crate) rate: Option<Rate>,
+    pub(crate) rate: Option<SenderRate>,
     /// Threads that share the sender of one connection, both ends in this process
     #[arg(long, value_name = "S", conflicts_with_all = NO_CROWD, value_parser = at_least_one())]
     pub(crate) sending_threads: Option<u32>,
@@ -74,7 +74,7 @@ pub(crate) struct BenchArgs {
 
 /// Rule for reposting buffers to a shared receive queue (`--srq`).
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Srq {
+pub(crate) enum SrqReposting {
     /// Post in the thread that frees, under a lock
     Lock,
     /// Post in one thread for all
@@ -83,32 +83,32 @@ pub(crate) enum Srq {
     Combining,
 }
 
-impl Srq {
+impl SrqReposting {
     pub(crate) fn reposting(self) -> Reposting {
         match self {
-            Srq::Lock => Reposting::Lock,
-            Srq::Thread => Reposting::Thread,
-            Srq::Combining => Reposting::Combining,
+            SrqReposting::Lock => Reposting::Lock,
+            SrqReposting::Thread => Reposting::Thread,
+            SrqReposting::Combining => Reposting::Combining,
         }
     }
 }
 
 /// Rate of each sender (`--rate`).
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Rate {
+pub(crate) enum SenderRate {
     PerSecond(f64),
     Auto,
 }
 
-impl std::str::FromStr for Rate {
+impl std::str::FromStr for SenderRate {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Rate, String> {
+    fn from_str(text: &str) -> Result<SenderRate, String> {
         if text == "auto" {
-            return Ok(Rate::Auto);
+            return Ok(SenderRate::Auto);
         }
         match text.parse::<f64>() {
-            Ok(rate) if rate.is_finite() && rate >= 1.0 => Ok(Rate::PerSecond(rate)),
+            Ok(rate) if rate.is_finite() && rate >= 1.0 => Ok(SenderRate::PerSecond(rate)),
             _ => Err("a number of messages per second from 1, or auto".into()),
         }
     }
@@ -128,7 +128,7 @@ impl BenchArgs {
         let mut given = self.connection.given.names();
         given.extend(self.srq.map(|_| "--srq"));
         given.extend(self.srq_buffers.map(|_| "--srq-buffers"));
-        given.extend((self.rate == Some(Rate::Auto)).then_some("--rate auto"));
+        given.extend((self.rate == Some(SenderRate::Auto)).then_some("--rate auto"));
         given.extend(self.sending_threads.map(|_| "--sending-threads"));
         given.extend(self.receiving_threads.map(|_| "--receiving-threads"));
         given
@@ -140,7 +140,8 @@ impl BenchArgs {
     /// Reports whether the command line asks for nothing in particular: then the demonstration
     /// runs.
     pub(crate) fn is_demonstration(&self) -> bool {
-        let asked = self.connection.protocol() != Protocol::SendRecv || !self.given().is_empty();
+        let asked =
+            self.connection.protocol() != ProtocolKind::SendRecv || !self.given().is_empty();
         let shaped = self.threads > 1 || self.senders > 1;
         let ended = self.ends.listen.is_some() || self.ends.connect.is_some();
         let time = self.messages.is_some() || self.seconds.is_some() || self.rate.is_some();

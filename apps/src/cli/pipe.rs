@@ -3,7 +3,7 @@
 use base::cli::values;
 use clap::Args as ClapArgs;
 
-use super::{ConnectionArgs, EndsArgs, Protocol};
+use super::{ConnectionArgs, EndsArgs, ProtocolKind};
 
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct PipeArgs {
@@ -18,7 +18,7 @@ pub(crate) struct PipeArgs {
 
 impl PipeArgs {
     /// The connection that was asked for, or Buffered Read.
-    pub(crate) fn protocol(&self) -> Protocol {
-        self.connection.protocol.unwrap_or(Protocol::BufferedRead)
+    pub(crate) fn protocol(&self) -> ProtocolKind {
+        self.connection.protocol.unwrap_or(ProtocolKind::BufferedRead)
     }
 }

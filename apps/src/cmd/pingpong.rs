@@ -12,7 +12,7 @@ use rdma_conn::device::Device;
 
 use crate::cli::{CommonArgs, Compat, PingpongArgs};
 use crate::measure::{ResultLine, pair, rounds};
-use crate::protocol::{self, Kind, Purpose, With};
+use crate::protocol::{self, MeasuredProtocol, Purpose, With};
 use crate::session;
 use trips::{Measured, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size};
 
@@ -40,7 +40,7 @@ struct Task<'a> {
 impl With for Task<'_> {
     type Out = CommandResult;
 
-    fn with<K: Kind>(self) -> CommandResult {
+    fn with<K: MeasuredProtocol>(self) -> CommandResult {
         let Task { common, options, device } = self;
         for size in options.sizes() {
             let config = config::<K>(common, options, size);
@@ -58,7 +58,7 @@ impl With for Task<'_> {
 
 impl Task<'_> {
     /// One size after the other, with the listener at `address`.
-    fn lead_each<K: Kind>(&self, address: SocketAddr) -> CommandResult {
+    fn lead_each<K: MeasuredProtocol>(&self, address: SocketAddr) -> CommandResult {
         let Task { common, options, device } = *self;
         let (sizes, rounds) = (options.sizes(), rounds_of_size(options));
         let report = report::report(common.json);
@@ -70,7 +70,7 @@ impl Task<'_> {
     }
 
     /// All sizes in turn, with both ends in this process.
-    fn measure_in_turn<K: Kind>(&self) -> CommandResult {
+    fn measure_in_turn<K: MeasuredProtocol>(&self) -> CommandResult {
         let Task { common, options, device } = *self;
         let (sizes, rounds) = (options.sizes(), rounds_of_size(options));
         let report = report::report(common.json);
@@ -86,11 +86,15 @@ fn labels(sizes: &[u32]) -> Vec<String> {
     sizes.iter().map(|size| format!("{size} B")).collect()
 }
 
-fn config<K: Kind>(common: &CommonArgs, options: &PingpongArgs, size: u32) -> K::Settings {
+fn config<K: MeasuredProtocol>(
+    common: &CommonArgs,
+    options: &PingpongArgs,
+    size: u32,
+) -> K::Settings {
     protocol::config::<K>(common, &options.connection, Purpose::Latency, size)
 }
 
-fn within_process<K: Kind>(
+fn within_process<K: MeasuredProtocol>(
     (options, device, config): (&PingpongArgs, &Device, &K::Settings),
     (size, round): (u32, u32),
 ) -> Result<ResultLine> {

@@ -19,7 +19,7 @@ mod task;
 use base::outcome::{CommandResult, usage};
 
 use crate::cli::{CommonArgs, PipeArgs};
-use crate::protocol::{self, Kind, Purpose, With};
+use crate::protocol::{self, MeasuredProtocol, Purpose, With};
 use crate::session;
 use ending::Ending;
 use task::Task;
@@ -42,7 +42,7 @@ pub(crate) fn run(common: &CommonArgs, options: &PipeArgs) -> CommandResult {
 impl With for Task<'_> {
     type Out = CommandResult;
 
-    fn with<K: Kind>(self) -> CommandResult {
+    fn with<K: MeasuredProtocol>(self) -> CommandResult {
         let options = self.options;
         let config =
             protocol::config::<K>(self.common, &options.connection, Purpose::Stream, options.size);

@@ -16,10 +16,10 @@ use base::remark;
 use base::run::{self, Ran};
 use clap::Parser;
 
-use crate::cli::points::{Point, Points};
+use crate::cli::points::{Points, SweepPoint};
 use crate::cli::{Args, Command, RoundsArgs};
 use crate::measure::rounds::in_turn;
-use crate::measure::{EndOfLoad, Load, ResultLine};
+use crate::measure::{EndOfLoad, MessageLoad, ResultLine};
 use crate::results::Results;
 use merged::{Merged, csv};
 
@@ -103,7 +103,7 @@ fn limit(args: &Args, rounds: u32) -> u32 {
 /// The end of all rounds together.
 fn end(args: &Args) -> Option<EndOfLoad> {
     match &args.command {
-        Command::Bench(options) => Some(Load::new(options, 0).end),
+        Command::Bench(options) => Some(MessageLoad::new(options, 0).end),
         Command::Pingpong(options) => Some(options.end()),
         Command::Multicast(options) => {
             let time = || EndOfLoad::After(Duration::from_secs_f64(options.seconds));
@@ -114,7 +114,7 @@ fn end(args: &Args) -> Option<EndOfLoad> {
 }
 
 /// The command line of one round of a point: its share of the messages or of the time.
-fn words(point: &Point, args: &Args, round: u32, rounds: u32) -> Vec<OsString> {
+fn words(point: &SweepPoint, args: &Args, round: u32, rounds: u32) -> Vec<OsString> {
     let share = match end(args).map(|end| end.of_round(round, rounds)) {
         None => ("--rounds", "1".into()),
         Some(EndOfLoad::Messages(trips)) if matches!(args.command, Command::Pingpong(_)) => {
@@ -174,7 +174,7 @@ impl Sweep<'_> {
         (merged, ended.or(nothing.map(usage)))
     }
 
-    fn label(&self, point: &Point) -> String {
+    fn label(&self, point: &SweepPoint) -> String {
         let named = self.flags.iter().zip(&point.values);
         named.map(|(flag, value)| format!("{flag} {value}")).collect::<Vec<_>>().join(" ")
     }

@@ -9,9 +9,9 @@ use rdma_conn::ring::RingShape;
 use super::ring::{by_flag, check_told, room, shape};
 use super::worked::Worked;
 use super::writer::by_writer;
-use super::{Kind, Purpose, Room};
-use crate::cli::{ConnectionArgs, Protocol, WaitFlag};
-use crate::measure::{Shape, Work};
+use super::{MeasuredProtocol, Purpose, SessionMemory};
+use crate::cli::{ConnectionArgs, ProtocolKind, WaitFlag};
+use crate::measure::{LoadShape, Work};
 use crate::settings::buffered_write as settings;
 
 /// Bytes that gather before the peer is told of them, where throughput is wanted: for short
@@ -41,8 +41,8 @@ fn stream_shape(purpose: Purpose, size: u32, base: RingShape) -> RingShape {
     RingShape { ring_bytes: shape.ring_bytes.max(least), ..shape }
 }
 
-impl Kind for BufferedWrite {
-    const WHICH: Protocol = Protocol::BufferedWrite;
+impl MeasuredProtocol for BufferedWrite {
+    const WHICH: ProtocolKind = ProtocolKind::BufferedWrite;
 
     by_writer!();
 
@@ -66,7 +66,7 @@ impl Kind for BufferedWrite {
         check_told(config.ring.ring_bytes, size)
     }
 
-    fn room(config: &Config, shape: Shape, back: bool) -> Room {
+    fn room(config: &Config, shape: LoadShape, back: bool) -> SessionMemory {
         room(config.ring.ring_bytes, shape.senders, back)
     }
 }

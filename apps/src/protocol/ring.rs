@@ -5,7 +5,7 @@ use base::outcome::CommandError;
 use rdma_conn::ring::RingShape;
 use rdma_conn::send_recv::ConfigError;
 
-use super::Room;
+use super::SessionMemory;
 use crate::cli::ConnectionArgs;
 use crate::protocol::by_flag::{by_flag_within, size_over};
 use crate::settings::flags::RING_BYTES;
@@ -43,9 +43,9 @@ pub(super) fn check_told(ring_bytes: u64, size: u32) -> Result<()> {
 }
 
 /// Memory for the rings of `senders` senders, twice that if messages go `back`.
-pub(super) fn room(ring_bytes: u64, senders: u32, back: bool) -> Room {
+pub(super) fn room(ring_bytes: u64, senders: u32, back: bool) -> SessionMemory {
     let rings = u64::from(senders) * if back { 2 } else { 1 };
     let what = format!("{rings} rings of {ring_bytes} bytes");
     let bytes = rings.saturating_mul(ring_bytes);
-    Room { bytes, what, flags: "--ring-bytes or --senders" }
+    SessionMemory { bytes, what, flags: "--ring-bytes or --senders" }
 }

@@ -16,11 +16,11 @@ use crate::measure::{ResultLine, Work};
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The stream to the other end of a connection, once the handshake is over.
-pub(crate) type Channel = ControlChannel<Control>;
+pub(crate) type SessionChannel = ControlChannel<ControlMessage>;
 
 /// One control message.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) enum Control {
+pub(crate) enum ControlMessage {
     /// All senders are there: begin.
     Begin,
     /// This process has sent `messages` messages.
@@ -43,9 +43,9 @@ pub(crate) enum Control {
 /// Tells the other ends of a failure; what they tell may be its cause, which is returned.
 pub(crate) fn cause<'w>(
     failure: CommandError,
-    wires: impl IntoIterator<Item = &'w mut Channel>,
+    wires: impl IntoIterator<Item = &'w mut SessionChannel>,
 ) -> CommandError {
-    let mut wires: Vec<&mut Channel> = wires.into_iter().collect();
+    let mut wires: Vec<&mut SessionChannel> = wires.into_iter().collect();
     // That it has stopped receiving the other end knows, and takes it for no cause.
     if !is_told(&failure) {
         wires.iter_mut().for_each(|wire| wire.give_up(&failure));

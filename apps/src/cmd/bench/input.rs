@@ -17,9 +17,9 @@ use super::rounds::config;
 use crate::cli::{BenchArgs, CommonArgs};
 use crate::cmd::stream::{Passed, confirm, confirmed, send_all, take_all};
 use crate::measure::figures::{bytes, counted_as, rate};
-use crate::measure::{Load, Work, pair};
-use crate::protocol::{Kind, Sending};
-use crate::session::{self, Traffic, cause};
+use crate::measure::{MessageLoad, Work, pair};
+use crate::protocol::{MeasuredProtocol, MeasuredSender};
+use crate::session::{self, TrafficParameters, cause};
 
 /// The message size when none is given.
 const DEFAULT_SIZE: u32 = 65_536;
@@ -31,7 +31,7 @@ struct Source {
     checksum: u32,
 }
 
-pub(crate) fn run<K: Kind>(
+pub(crate) fn run<K: MeasuredProtocol>(
     common: &CommonArgs,
     options: &BenchArgs,
     device: &Device,
@@ -56,7 +56,7 @@ pub(crate) fn run<K: Kind>(
     K::check(&options.connection, &config, size)?;
     let bar = progress::bytes(source.length, common.json);
     let expected = (source.length, source.checksum);
-    let load = Load { size, ..Load::new(options, size) };
+    let load = MessageLoad { size, ..MessageLoad::new(options, size) };
     let traffic = connect::traffic::<K>(options, &config, &load, Some(expected));
     let passed = match options.ends.connect {
         Some(address) => connect::<K>(device, &config, &traffic, address, source, &bar)?,
@@ -67,15 +67,15 @@ pub(crate) fn run<K: Kind>(
 }
 
 /// Sends the file to the listener at `address`, which says whether it has arrived.
-fn connect<K: Kind>(
+fn connect<K: MeasuredProtocol>(
     device: &Device,
     config: &K::Settings,
-    traffic: &Traffic,
+    traffic: &TrafficParameters,
     address: SocketAddr,
     source: Source,
     bar: &ProgressBar,
 ) -> Result<Passed> {
-    let session = session::Part::only().session("bench", 1, 0, traffic.clone());
+    let session = session::MeasurementIndex::only().session("bench", 1, 0, traffic.clone());
     let (outlet, mut wire) = connect::join::<K>(&session, device, config, address)?;
     connect::begin(&mut wire)?;
     let mut passed = Passed::new();
@@ -85,7 +85,7 @@ fn connect<K: Kind>(
     Ok(passed)
 }
 
-fn within_process<K: Kind>(
+fn within_process<K: MeasuredProtocol>(
     device: &Device,
     config: &K::Settings,
     source: Source,
@@ -133,7 +133,7 @@ impl Source {
     /// Sends the file. A part of a file is no result: a signal is an error.
     fn send(
         mut self,
-        sender: impl Sending,
+        sender: impl MeasuredSender,
         size: u32,
         passed: &mut Passed,
         bar: &ProgressBar,
@@ -159,7 +159,7 @@ impl Source {
 }
 
 /// The listening end's part.
-pub(super) fn receive<K: Kind>(
+pub(super) fn receive<K: MeasuredProtocol>(
     host: &Host<'_, K>,
     mut party: Party<K>,
     expected: (u64, u32),
@@ -178,7 +178,7 @@ pub(super) fn receive<K: Kind>(
     report::<K>(host.common, host.device, (&config, size), &passed, expected)
 }
 
-fn report<K: Kind>(
+fn report<K: MeasuredProtocol>(
     common: &CommonArgs,
     device: &Device,
     (config, size): (&K::Settings, u32),

@@ -11,14 +11,14 @@ use super::gather::{BUSY, Host, Party};
 use super::input;
 use super::report::{self, Case};
 use super::run::measure;
-use crate::cli::{BenchArgs, CommonArgs, Rate};
+use crate::cli::{BenchArgs, CommonArgs, SenderRate};
 use crate::measure::ResultLine;
 use crate::measure::figures::TakenAt;
-use crate::protocol::Kind;
+use crate::protocol::MeasuredProtocol;
 use crate::session::{self, Followed, cause};
 
 /// Receives one session, and prints what this end has measured.
-pub(super) fn listen<K: Kind>(
+pub(super) fn listen<K: MeasuredProtocol>(
     common: &CommonArgs,
     options: &BenchArgs,
     device: &Device,
@@ -29,7 +29,7 @@ pub(super) fn listen<K: Kind>(
             "the connecting end sends the file: leave --input out where you --listen",
         ));
     }
-    if options.rate == Some(Rate::Auto) {
+    if options.rate == Some(SenderRate::Auto) {
         return Err(usage("--rate auto needs both ends in this process"));
     }
     let listener = session::listen::<K>(address)?;
@@ -40,7 +40,7 @@ pub(super) fn listen<K: Kind>(
 
 /// Receives one part after the other of a session: the rounds of all connecting processes, or a
 /// file.
-pub(super) fn parts<K: Kind>(host: &Host<'_, K>) -> impl FnMut() -> Result<Followed> {
+pub(super) fn parts<K: MeasuredProtocol>(host: &Host<'_, K>) -> impl FnMut() -> Result<Followed> {
     let mut part = 0;
     move || {
         let party = host.gather(part)?;
@@ -58,7 +58,7 @@ pub(super) fn parts<K: Kind>(host: &Host<'_, K>) -> impl FnMut() -> Result<Follo
 }
 
 /// Receives one round: its result, and why it is less than a round, if it is.
-fn receive<K: Kind>(
+fn receive<K: MeasuredProtocol>(
     host: &Host<'_, K>,
     mut party: Party<K>,
 ) -> Result<(Vec<ResultLine>, Option<CommandError>)> {

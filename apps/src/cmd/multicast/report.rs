@@ -8,16 +8,19 @@ use super::traffic::Traffic;
 use super::within::Measured;
 use crate::measure::ResultLine;
 use crate::measure::figures::{counted_as, rate};
-use crate::results::{Report, Style};
+use crate::results::{ResultReport, ResultStyle};
 
 /// A report without results. Its columns are known with what is sent, which the leader tells.
-pub(super) fn report(json: bool, traffic: &Traffic) -> Report {
+pub(super) fn report(json: bool, traffic: &Traffic) -> ResultReport {
     let header = ["mem-\nbers", "push", "msgs/s", "±", "p50\n(µs)", "p99\n(µs)", "RDMA\nops/\nmsg"];
     let of_all = ["for-\nmula", "forced\npushes"];
     let of_slow = ["others'\nmsgs/s", "alone\nmsgs/s", "ratio"];
     let more = if traffic.slow.is_some() { &of_slow[..] } else { &of_all[..] };
     let empty = ResultTable::new(2, &[&header[..], more].concat());
-    Report::new(json, Style { empty, title, row, note: |_| String::new(), is_one: true })
+    ResultReport::new(
+        json,
+        ResultStyle { empty, title, row, note: |_| String::new(), is_one: true },
+    )
 }
 
 /// The result of one round.

@@ -7,16 +7,19 @@ use super::trips::{Led, Measured};
 use crate::cli::PingpongArgs;
 use crate::measure::figures::counted_as;
 use crate::measure::{ResultLine, planned_ns, since};
-use crate::protocol::Kind;
-use crate::results::{Report, Style};
+use crate::protocol::MeasuredProtocol;
+use crate::results::{ResultReport, ResultStyle};
 use crate::settings;
 
 const HEADER: [&str; 8] = ["size", "min", "50 %", "± of\nrounds", "90 %", "99 %", "99.9 %", "max"];
 
 /// A report without results.
-pub(super) fn report(json: bool) -> Report {
+pub(super) fn report(json: bool) -> ResultReport {
     let empty = ResultTable::new(1, &HEADER);
-    Report::new(json, Style { empty, title, row, note: |_| String::new(), is_one: true })
+    ResultReport::new(
+        json,
+        ResultStyle { empty, title, row, note: |_| String::new(), is_one: true },
+    )
 }
 
 fn title(line: &ResultLine) -> String {
@@ -35,7 +38,7 @@ fn row(line: &ResultLine) -> Vec<String> {
 }
 
 /// The result of one round.
-pub(super) fn line<K: Kind>(
+pub(super) fn line<K: MeasuredProtocol>(
     (options, device, config): (&PingpongArgs, &Device, &K::Settings),
     size: u32,
     measured: &Measured,

@@ -10,7 +10,7 @@ use host::sync::{Mutex, MutexGuard};
 use indicatif::ProgressBar;
 
 use crate::measure::figures::bytes;
-use crate::session::Channel;
+use crate::session::SessionChannel;
 
 /// Words of both ends about a stream that ended early.
 const A_PART: &str = "what has arrived is a part only";
@@ -33,7 +33,7 @@ struct Shared {
 struct State {
     is_claimed: bool,
     /// To the other end, once there is one.
-    wire: Option<Channel>,
+    wire: Option<SessionChannel>,
     bar: ProgressBar,
 }
 
@@ -49,7 +49,7 @@ impl Ending {
     }
 
     /// The other end has connected: from now on a signal is reported to it, too.
-    pub(super) fn join(&self, wire: Channel, bar: &ProgressBar) {
+    pub(super) fn join(&self, wire: SessionChannel, bar: &ProgressBar) {
         let mut state = self.lock();
         (state.wire, state.bar) = (Some(wire), bar.clone());
     }

@@ -9,7 +9,7 @@ use crate::cli::{CommonArgs, PipeArgs};
 use crate::cmd::stream::Passed;
 use crate::measure::Work;
 use crate::measure::figures::bytes;
-use crate::protocol::Kind;
+use crate::protocol::MeasuredProtocol;
 
 /// Transfer to make over any kind of connection.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ pub(super) struct Task<'a> {
 
 impl Task<'_> {
     /// Tells how it went: well. Standard output of the listening end is the stream.
-    pub(super) fn report<K: Kind>(
+    pub(super) fn report<K: MeasuredProtocol>(
         &self,
         config: &K::Settings,
         size: u32,

@@ -20,7 +20,7 @@ use super::measure::delivered_line;
 use super::plan::{Plan, Task};
 use super::rendezvous::{Language, Rendezvous};
 use super::report::{report, with_times};
-use crate::cli::{CommonArgs, Op, PingpongArgs, WaitFlag};
+use crate::cli::{CommonArgs, PingpongArgs, RawOp, WaitFlag};
 use crate::measure::ResultLine;
 use crate::session;
 use crate::settings::flags;
@@ -68,7 +68,8 @@ fn plan(options: &PingpongArgs) -> Result<Plan> {
     if options.no_verify {
         return Err(usage("--compat checks no payloads: leave --no-verify out"));
     }
-    let new = Plan::new(Task::Pingpong, Op::Send, &options.raw, &options.connection, size, false);
+    let new =
+        Plan::new(Task::Pingpong, RawOp::Send, &options.raw, &options.connection, size, false);
     let recv_depth = options.connection.given.number(&flags::RECV_DEPTH).unwrap_or(RECV_DEPTH);
     let plan = Plan { recv_depth, verify: false, ..new };
     plan.check().map_err(as_usage)?;

@@ -16,7 +16,7 @@ use super::control::RawChannel;
 use super::memory::Places;
 use super::plan::Plan;
 use super::queues::{Inbox, Outbox, Route};
-use crate::cli::{Op, RawTransport};
+use crate::cli::{RawOp, RawTransport};
 
 /// Device and settings of this end alone, which are no part of the plan.
 #[derive(Debug, Clone, Copy)]
@@ -191,11 +191,11 @@ impl<'a> Draft<'a> {
 }
 
 /// Returns the access to this end's memory that the peer needs.
-fn access(op: Op) -> RemoteAccess {
+fn access(op: RawOp) -> RemoteAccess {
     match op {
-        Op::Send => RemoteAccess::NONE,
-        Op::Write | Op::WriteImm => RemoteAccess { write: true, ..RemoteAccess::NONE },
-        Op::Read => RemoteAccess { read: true, ..RemoteAccess::NONE },
+        RawOp::Send => RemoteAccess::NONE,
+        RawOp::Write | RawOp::WriteImm => RemoteAccess { write: true, ..RemoteAccess::NONE },
+        RawOp::Read => RemoteAccess { read: true, ..RemoteAccess::NONE },
     }
 }
 

@@ -9,7 +9,7 @@ use super::lead::{message, source, written};
 use super::memory::{self, Places, mark};
 use super::plan::{Plan, rank_and_number};
 use super::queues::Watch;
-use crate::cli::Op;
+use crate::cli::RawOp;
 use crate::measure::Payload;
 use crate::scratch::scratch;
 use crate::session;
@@ -38,9 +38,9 @@ impl Lane {
     /// written over while it was looked at.
     #[inline]
     fn take(&mut self, plan: &Plan, bytes: &[u8], imm: Option<u32>) -> Result<Option<u64>> {
-        let number = if plan.is_reliable() || (plan.op != Op::Send && !plan.verify) {
+        let number = if plan.is_reliable() || (plan.op != RawOp::Send && !plan.verify) {
             self.next
-        } else if plan.op == Op::Send {
+        } else if plan.op == RawOp::Send {
             let imm = imm.context("a message without its number")?;
             let number = self.seen.number(rank_and_number(imm).1);
             self.seen.see(number);
@@ -83,11 +83,11 @@ pub(super) fn follow(
 ) -> Result<u64> {
     let mut lanes: Vec<Lane> = (0..plan.qps as usize).map(|rank| Lane::new(plan, rank)).collect();
     match plan.op {
-        Op::Send | Op::WriteImm => {
+        RawOp::Send | RawOp::WriteImm => {
             by_messages(plan, &mut lanes, end, wire, limit, Watch::new(spin))?;
         }
-        Op::Write => by_memory(plan, &mut lanes, end, wire, Watch::new(spin))?,
-        Op::Read => return done(wire.hear_unless_interrupted()?)?.messages(),
+        RawOp::Write => by_memory(plan, &mut lanes, end, wire, Watch::new(spin))?,
+        RawOp::Read => return done(wire.hear_unless_interrupted()?)?.messages(),
     }
     Ok(lanes.iter().map(|lane| lane.answered).sum())
 }

@@ -13,7 +13,7 @@ use super::led::{Led, Trips};
 use super::memory::{self, Places, mark};
 use super::plan::{Plan, immediate, rank_and_number};
 use super::queues::{Arrival, Inbox, Watch};
-use crate::cli::{Op, RawTransport};
+use crate::cli::{RawOp, RawTransport};
 use leader::{Lane, Leader};
 
 /// Numbers before the awaited one that are tried for an answer that only its payload identifies.
@@ -30,9 +30,9 @@ pub(super) fn lead(
     let mut leader = Leader::new(plan, trips)?;
     let watch = Watch::new(spin);
     match plan.op {
-        Op::Send | Op::WriteImm => by_messages(&mut leader, end, wire, watch)?,
-        Op::Write => by_memory(&mut leader, end, wire, watch)?,
-        Op::Read => by_reads(&mut leader, end, wire, watch)?,
+        RawOp::Send | RawOp::WriteImm => by_messages(&mut leader, end, wire, watch)?,
+        RawOp::Write => by_memory(&mut leader, end, wire, watch)?,
+        RawOp::Read => by_reads(&mut leader, end, wire, watch)?,
     }
     Ok(leader.finish())
 }
@@ -116,7 +116,7 @@ impl Answer<'_> {
     fn settle_unreliable(&self, plan: &Plan, lane: &mut Lane) -> Result<Option<Instant>> {
         let awaited = lane.flight.awaited();
         let number = match plan.op {
-            Op::Send => {
+            RawOp::Send => {
                 let imm = self.imm.context("a message without its number")?;
                 let number = lane.flight.number(rank_and_number(imm).1);
                 let Some(number) = number else { return Ok(None) };
@@ -148,17 +148,17 @@ pub(super) fn message(
     remote: Option<&Remote>,
 ) -> Result<SendOp> {
     Ok(match plan.op {
-        Op::Send if plan.numbered() => SendOp::SendImm { len, imm: immediate(rank, number) },
-        Op::Send => SendOp::Send { len },
-        Op::WriteImm => {
+        RawOp::Send if plan.numbered() => SendOp::SendImm { len, imm: immediate(rank, number) },
+        RawOp::Send => SendOp::Send { len },
+        RawOp::WriteImm => {
             let remote = remote.context("the peer offers no memory")?.place(rank, number);
             SendOp::WriteImm { len, imm: len, remote }
         }
-        Op::Write => {
+        RawOp::Write => {
             let remote = remote.context("the peer offers no memory")?.place(rank, number);
             SendOp::Write { len, remote }
         }
-        Op::Read => {
+        RawOp::Read => {
             let remote = remote.context("the peer offers no memory")?.place(rank, number);
             SendOp::Read { len, remote }
         }

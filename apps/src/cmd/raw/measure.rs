@@ -15,7 +15,7 @@ use super::plan::{Plan, Task};
 use super::rate;
 use super::reliable;
 use super::report::{plan_line, with_times};
-use crate::cli::Op;
+use crate::cli::RawOp;
 use crate::measure::{EndOfLoad, ResultLine, pair, per_s, since};
 use crate::session;
 
@@ -100,7 +100,7 @@ fn measure(
         Some(dropped) if wire.stays_within() => missed.map(|missed| missed.saturating_add(dropped)),
         _ => missed,
     };
-    let inline = plan.op != Op::Read && end.outbox.is_inline(plan.request_bytes());
+    let inline = plan.op != RawOp::Read && end.outbox.is_inline(plan.request_bytes());
     let line = |class| {
         let line = plan_line(plan, class, local.device.name(), inline);
         let line = led.with_rates(plan, class, &received, line);
@@ -129,7 +129,7 @@ pub(super) fn delivered_line(
 
 /// Reports whether each message is answered by another one.
 fn answered(plan: &Plan) -> bool {
-    plan.task == Task::Pingpong && plan.op != Op::Read
+    plan.task == Task::Pingpong && plan.op != RawOp::Read
 }
 
 impl Led {
@@ -166,7 +166,7 @@ impl Led {
         dropped: Option<u64>,
         line: ResultLine,
     ) -> ResultLine {
-        let (sent, numbered): (u64, _) = (self.sent.iter().sum(), plan.op == Op::Send);
+        let (sent, numbered): (u64, _) = (self.sent.iter().sum(), plan.op == RawOp::Send);
         match plan.task {
             _ if plan.is_reliable() => line.with("resent", self.resent),
             Task::Pingpong => line
@@ -195,7 +195,7 @@ pub(super) fn follow(
 ) -> Result<(Plan, Vec<ResultLine>, Option<String>), Refused> {
     let before = local.device.counters().ok();
     let prepare = |plan: &Plan, memory: &_| match plan.op {
-        Op::Read => rate::fill_for_reads(plan, memory),
+        RawOp::Read => rate::fill_for_reads(plan, memory),
         _ => Ok(()),
     };
     let (plan, mut end) = end::accept(local, wire, judge, prepare).map_err(Refused::Stranger)?;

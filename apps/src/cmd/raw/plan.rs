@@ -10,7 +10,7 @@ use rdma_conn::conn_core::datagram::HEADER_LEN;
 use rdma_conn::raw::Offer;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{Op, RawTransport, RoundsArgs};
+use crate::cli::{RawOp, RawTransport, RoundsArgs};
 use crate::limits::ENTRY_BYTES;
 use crate::settings::flags::{
     BATCH, INLINE, POLL_BATCH, RECV_DEPTH, REPOST_BATCH, SIGNAL_EVERY, UNACKED,
@@ -41,7 +41,7 @@ impl Task {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(super) struct Plan {
     pub(super) task: Task,
-    pub(super) op: Op,
+    pub(super) op: RawOp,
     pub(super) transport: RawTransport,
     /// Bytes of a message.
     pub(super) size: u32,
@@ -142,7 +142,7 @@ impl Plan {
     pub(super) fn max_inline(&self, size: u32) -> u32 {
         match self.datagram {
             Some(bytes) => bytes.min(self.inline),
-            None if size <= self.inline && self.op != Op::Read => size,
+            None if size <= self.inline && self.op != RawOp::Read => size,
             None => 0,
         }
     }
@@ -155,7 +155,7 @@ impl Plan {
 
     /// Reports whether messages complete receives.
     pub(super) fn receives(&self) -> bool {
-        matches!(self.op, Op::Send | Op::WriteImm)
+        matches!(self.op, RawOp::Send | RawOp::WriteImm)
     }
 
     /// Reports whether the end that `leads` has anything to receive.
@@ -175,7 +175,7 @@ impl Plan {
 
     /// Reports whether the end that `leads` has anything to send.
     pub(super) fn sends_at(&self, leads: bool) -> bool {
-        leads || self.datagram.is_some() || (self.task == Task::Pingpong && self.op != Op::Read)
+        leads || self.datagram.is_some() || (self.task == Task::Pingpong && self.op != RawOp::Read)
     }
 
     pub(super) fn is_reliable(&self) -> bool {
@@ -185,13 +185,13 @@ impl Plan {
     /// Reports whether the immediate says which queue pair a message is from, and which message it
     /// is.
     pub(super) fn numbered(&self) -> bool {
-        self.op == Op::Send && (self.srq || !self.is_reliable())
+        self.op == RawOp::Send && (self.srq || !self.is_reliable())
     }
 
     /// Reports whether payloads can be checked: not those of one-way WRITEs over an unreliable
     /// transport, which may overwrite messages that were not checked yet.
     pub(super) fn can_verify(&self) -> bool {
-        self.is_reliable() || self.op == Op::Send || self.task == Task::Pingpong
+        self.is_reliable() || self.op == RawOp::Send || self.task == Task::Pingpong
     }
 
     /// Queue pairs of an end.
@@ -208,7 +208,9 @@ impl Plan {
     pub(super) fn depth(&self) -> u32 {
         match self.task {
             // With those that have been answered, and were not signalled.
-            Task::Pingpong if self.op != Op::Read => self.unacked.saturating_add(self.signal_every),
+            Task::Pingpong if self.op != RawOp::Read => {
+                self.unacked.saturating_add(self.signal_every)
+            }
             _ => self.unacked,
         }
     }
@@ -241,7 +243,7 @@ impl Plan {
     pub(super) fn recv_slot_bytes(&self, class: usize) -> usize {
         match self.datagram {
             Some(bytes) => bytes as usize,
-            None if self.op == Op::Send => self.class_size(class) as usize,
+            None if self.op == RawOp::Send => self.class_size(class) as usize,
             None => 0,
         }
     }
@@ -249,17 +251,17 @@ impl Plan {
     /// Messages that the memory of one queue pair holds, which its peer reaches.
     pub(super) fn places(&self) -> u32 {
         match (self.op, self.task) {
-            (Op::Send, _) => 0,
-            (Op::Write, Task::Pingpong) => self.unacked,
+            (RawOp::Send, _) => 0,
+            (RawOp::Write, Task::Pingpong) => self.unacked,
             // Payloads are not checked: they may all go to, or come from, one place.
             _ if !self.verify => 1,
             // One more than can be in flight: what was not read is not what is expected.
-            (Op::Read, _) => self.unacked + 1,
-            (Op::Write, Task::Bench) | (Op::WriteImm, Task::Pingpong) => self.unacked,
+            (RawOp::Read, _) => self.unacked + 1,
+            (RawOp::Write, Task::Bench) | (RawOp::WriteImm, Task::Pingpong) => self.unacked,
             // A place is written again only when its message has been checked: as many
             // messages as there are receives can be waiting for that, and the next ones
             // be on their way.
-            (Op::WriteImm, Task::Bench) => self.recv_depth + self.unacked + 1,
+            (RawOp::WriteImm, Task::Bench) => self.recv_depth + self.unacked + 1,
         }
     }
 
@@ -271,9 +273,9 @@ impl Plan {
     /// Reports whether the end that `leads` has memory for its peer.
     pub(super) fn has_memory(&self, leads: bool) -> bool {
         match self.op {
-            Op::Send => false,
-            Op::Read => !leads,
-            Op::Write | Op::WriteImm => !leads || self.task == Task::Pingpong,
+            RawOp::Send => false,
+            RawOp::Read => !leads,
+            RawOp::Write | RawOp::WriteImm => !leads || self.task == Task::Pingpong,
         }
     }
 

@@ -15,7 +15,7 @@ use super::led::Led;
 use super::memory::Places;
 use super::plan::{Plan, rank_and_number};
 use super::queues::{Arrival, Outbox, Watch};
-use crate::cli::Op;
+use crate::cli::RawOp;
 use crate::measure::{EndOfLoad, Payload};
 use crate::scratch::scratch;
 
@@ -48,7 +48,7 @@ impl<'a> Pump<'a> {
             let size = plan.size_of(rank);
             let back = Payload::new(size as usize, rank as u64);
             let mut out = back.clone();
-            if plan.verify && plan.op != Op::Read {
+            if plan.verify && plan.op != RawOp::Read {
                 out.prepare();
             }
             Lane { size, sent: 0, done: false, out, back }
@@ -94,7 +94,7 @@ impl<'a> Pump<'a> {
             let op = message(plan, rank, lane.sent, lane.size, remote)?;
             lane.sent += 1;
             lane.done = self.over || lane.sent == self.limit;
-            if plan.verify && plan.op != Op::Read {
+            if plan.verify && plan.op != RawOp::Read {
                 let size = lane.size as usize;
                 outbox.stage(rank, op, lane.done, |slot| lane.out.fill(&mut slot[..size]))?;
             } else {
@@ -111,7 +111,7 @@ impl<'a> Pump<'a> {
     #[inline]
     fn reap(&mut self, outbox: &mut Outbox) -> Result<usize> {
         let plan = self.plan;
-        if !plan.verify || plan.op != Op::Read {
+        if !plan.verify || plan.op != RawOp::Read {
             return outbox.reap();
         }
         outbox.reap_with(|rank, queue, before| {
@@ -185,7 +185,7 @@ pub(super) fn receive(
     if !plan.receives() {
         let totals = done(wire.hear_unless_interrupted()?)?;
         let messages = totals.messages()?;
-        if let (Some(memory), Op::Write, true) = (&end.memory, plan.op, plan.verify) {
+        if let (Some(memory), RawOp::Write, true) = (&end.memory, plan.op, plan.verify) {
             check_last(plan, memory, &totals.sent)?;
         }
         return Ok(Received { messages, ..Received::default() });
@@ -261,7 +261,7 @@ impl<'a> Receiver<'a> {
         let (plan, stream) = (self.plan, &mut self.lanes[rank]);
         let number = stream.arrived;
         stream.arrived += 1;
-        if !plan.is_reliable() && plan.op == Op::Send {
+        if !plan.is_reliable() && plan.op == RawOp::Send {
             let imm = arrival.imm.context("a message without its number")?;
             let number = stream.seen.number(rank_and_number(imm).1);
             self.messages += u64::from(stream.seen.see(number));

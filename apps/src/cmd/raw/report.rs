@@ -4,10 +4,10 @@ use base::table::ResultTable;
 use hdrhistogram::Histogram;
 
 use super::plan::{Plan, Task};
-use crate::cli::{EndsArgs, Op, RawTransport};
+use crate::cli::{EndsArgs, RawOp, RawTransport};
 use crate::measure::ResultLine;
 use crate::measure::figures::{TakenAt, rate, rates_table};
-use crate::results::{Report, Style};
+use crate::results::{ResultReport, ResultStyle};
 
 /// Returns the line of plain UDP from an address, with `unacked` packets under way, and up to `batch`
 /// of them to a call; it has no figures yet.
@@ -48,9 +48,13 @@ pub(super) fn plan_line(plan: &Plan, class: usize, device: &str, inline: bool) -
 
 /// Adds the times that messages took, in nanoseconds, if they were measured: of half a round trip,
 /// or of a READ.
-pub(super) fn with_times(line: ResultLine, op: Op, times: Option<&Histogram<u64>>) -> ResultLine {
+pub(super) fn with_times(
+    line: ResultLine,
+    op: RawOp,
+    times: Option<&Histogram<u64>>,
+) -> ResultLine {
     let Some(times) = times else { return line };
-    let of = if op == Op::Read { "operation" } else { "half round trip" };
+    let of = if op == RawOp::Read { "operation" } else { "half round trip" };
     line.with("latency_of", of).with_latency(times)
 }
 
@@ -61,7 +65,7 @@ const LATENCY: [&str; 8] =
     ["size", "min", "50 %", "± of\nrounds", "99 %", "99.9 %", "max", "mes-\nsages/s"];
 
 /// A report without results. What was lost is said by size.
-pub(super) fn report(json: bool, task: Task, ends: &EndsArgs) -> Report {
+pub(super) fn report(json: bool, task: Task, ends: &EndsArgs) -> ResultReport {
     let taken = match (ends.listen, ends.connect) {
         (Some(_), _) => TakenAt::Listening,
         (_, Some(_)) => TakenAt::Connecting,
@@ -71,7 +75,7 @@ pub(super) fn report(json: bool, task: Task, ends: &EndsArgs) -> Report {
         Task::Pingpong => ResultTable::new(1, &LATENCY),
         Task::Bench => rates_table(taken),
     };
-    Report::new(json, Style { empty, title, row, note, is_one: true })
+    ResultReport::new(json, ResultStyle { empty, title, row, note, is_one: true })
 }
 
 /// Reports whether a result is of messages that were answered.

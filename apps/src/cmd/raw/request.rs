@@ -9,8 +9,8 @@ use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
 
 use super::plan::{Plan, QUEUES, Task};
 use crate::cli::{
-    BenchArgs, CommonArgs, ConnectionArgs, EndsArgs, Faults, Means, Op, PingpongArgs, RawArgs,
-    RawTransport, WaitFlag,
+    BenchArgs, CommonArgs, ConnectionArgs, EndsArgs, Means, PingpongArgs, RawArgs, RawOp,
+    RawTransport, SeededFaults, WaitFlag,
 };
 use crate::measure::EndOfLoad;
 use crate::settings::{Flag, FlagSpec, number, switch};
@@ -19,7 +19,7 @@ use crate::{session, settings};
 /// Measurements that the command line asks for.
 pub(super) struct Request<'a> {
     pub(super) task: Task,
-    pub(super) op: Op,
+    pub(super) op: RawOp,
     pub(super) common: &'a CommonArgs,
     pub(super) raw: &'a RawArgs,
     pub(super) connection: &'a ConnectionArgs,
@@ -39,7 +39,7 @@ pub(super) struct Request<'a> {
 
 /// The verb; flags that mean nothing without a connection are refused. Plain UDP has no queues
 /// either, and is most like SEND.
-fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<Op> {
+fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<RawOp> {
     match means {
         Means::Verb(op) => {
             let known: Vec<FlagSpec> = QUEUES.iter().map(|setting| setting.flag).collect();
@@ -56,7 +56,7 @@ fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<Op> 
                      --reliable and --srq-classes out",
                 ));
             }
-            Ok(Op::Send)
+            Ok(RawOp::Send)
         }
     }
 }
@@ -130,7 +130,7 @@ impl Request<'_> {
 
     /// The network of soft0, if it is to have faults.
     pub(super) fn let_the_network_fail(&self, device: &Device) -> CommandResult {
-        let Some(Faults { network, seed }) = self.raw.faults else { return Ok(()) };
+        let Some(SeededFaults { network, seed }) = self.raw.faults else { return Ok(()) };
         if device.name() != SOFT || self.raw.transport == RawTransport::Rc {
             return Err(usage("--faults are of soft0, with --transport uc or ud"));
         }
@@ -204,7 +204,7 @@ impl Request<'_> {
     /// bytes of a write in order. Without `--assume-in-order` this is an error, except for a
     /// listener.
     fn in_order_assumed(&self, device: &Device) -> Result<bool> {
-        let polls = self.op == Op::Write && self.task == Task::Pingpong;
+        let polls = self.op == RawOp::Write && self.task == Task::Pingpong;
         if !polls || delivers_in_order(device)? {
             return Ok(false);
         }

@@ -10,7 +10,7 @@ use clap::Parser;
 use rdma_conn::device::{NetworkFaults, SOFT, of_environment, set_network_faults};
 
 use super::*;
-use crate::cli::{Args, Command, Op};
+use crate::cli::{Args, Command, RawOp};
 use crate::measure::ResultLine;
 
 /// Returns the lines that `rdma-conn` with these arguments would print.
@@ -358,7 +358,7 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
         ["rdma-conn", "bench", "--op", "send", "--size", "16", "--messages", "20", "--rounds", "1"];
     let parsed = Args::parse_from(args);
     let Command::Bench(options) = &parsed.command else { panic!("{parsed:?}") };
-    let request = bench_request(&parsed.common, options, Means::Verb(Op::Send)).unwrap();
+    let request = bench_request(&parsed.common, options, Means::Verb(RawOp::Send)).unwrap();
     let plan = request.plans(&device).unwrap().remove(0);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -371,7 +371,7 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
         dial().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         dial().write_all(&hello(local, &plan)).unwrap();
         for (misfit, says) in [
-            (Plan { op: Op::Write, ..plan.clone() }, "--op"),
+            (Plan { op: RawOp::Write, ..plan.clone() }, "--op"),
             (Plan { qps: 0, ..plan.clone() }, "--qps"),
         ] {
             let refused = format!("{:#}", try_with_unchecked(local, &misfit, dial()));

@@ -20,9 +20,9 @@ use rustix::event::{PollFd, PollFlags};
 use super::plan::Task;
 use super::report::{report, udp_line, with_times};
 use super::request::Request;
-use crate::cli::{Op, WaitFlag};
+use crate::cli::{RawOp, WaitFlag};
 use crate::measure::{EndOfLoad, ResultLine, pair, per_s};
-use crate::session::{self, Followed, GLANCE, Part};
+use crate::session::{self, Followed, GLANCE, MeasurementIndex};
 use plan::{Control, Led, Note, Plan};
 use socket::Socket;
 
@@ -48,7 +48,7 @@ impl Request<'_> {
         let sizes = if self.sizes.is_empty() { self.usual_sizes } else { self.sizes };
         let labels: Vec<String> = sizes.iter().map(|size| format!("{size} B")).collect();
         session::lead_each(self.common.json, &labels, self.rounds, report, |nth, round, part| {
-            let Part { at, of, .. } = part;
+            let MeasurementIndex { at, of, .. } = part;
             let (task, size, rounds) = (self.task, sizes[nth], self.rounds);
             let plan = Plan { task, size, mtu: 0, at, of, rounds };
             let until = self.until_round(round);
@@ -226,5 +226,5 @@ fn line(plan: &Plan, (socket, window): (&Socket, u32), led: &Led, received: u64)
     let line = line
         .with_rates(messages, per_s(messages, led.elapsed))
         .with("lost", Some(lost).filter(|lost| *lost > 0));
-    with_times(line, Op::Send, led.latencies.as_ref())
+    with_times(line, RawOp::Send, led.latencies.as_ref())
 }

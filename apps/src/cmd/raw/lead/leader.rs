@@ -12,7 +12,7 @@ use super::super::flight::{Faults, Flight};
 use super::super::led::{Led, Trips};
 use super::super::plan::Plan;
 use super::super::queues::{Outbox, Watch};
-use crate::cli::Op;
+use crate::cli::RawOp;
 use crate::measure::{MEASURES, Payload};
 
 /// After so many messages in a row without an answer the other end counts as gone.
@@ -63,7 +63,7 @@ impl Lane {
         let size = plan.size_of(rank);
         let back = Payload::new(size as usize, rank as u64);
         let mut out = back.clone();
-        if plan.verify && plan.op != Op::Read {
+        if plan.verify && plan.op != RawOp::Read {
             out.prepare();
         }
         Lane { size, class: plan.class_of(rank), flight: Flight::new(plan.unacked), out, back }
@@ -82,7 +82,7 @@ impl<'a> Leader<'a> {
             turn: 0,
             settled: 0,
             unanswered: 0,
-            parts: if plan.op == Op::Read { 1 } else { 2 },
+            parts: if plan.op == RawOp::Read { 1 } else { 2 },
             classes: (0..plan.classes()).map(|_| histogram()).collect::<Result<_, _>>()?,
             trips_made: Vec::with_capacity(plan.unacked as usize),
             start: now,
@@ -140,7 +140,7 @@ impl<'a> Leader<'a> {
             outbox.post_all()?;
         }
         self.account();
-        if self.plan.op == Op::Read { Ok(()) } else { outbox.tidy() }
+        if self.plan.op == RawOp::Read { Ok(()) } else { outbox.tidy() }
     }
 
     /// A message of a queue pair that had `left` then was answered.

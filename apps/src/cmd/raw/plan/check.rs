@@ -5,7 +5,7 @@ use rdma_conn::conn_core::datagram::MAX_WINDOW;
 use rdma_conn::send_recv::Config;
 
 use super::{MAX_MTU, MIN_MTU, NUMBER_BITS, Plan, Task};
-use crate::cli::{Op, RawTransport};
+use crate::cli::{RawOp, RawTransport};
 use crate::limits::MOST_BUFFER_BYTES;
 
 /// Entries that take no more than this are not worth a longest message its place.
@@ -27,15 +27,15 @@ impl Plan {
         }
         match (self.transport, self.op) {
             (RawTransport::Rc, _) => return Ok(()),
-            (RawTransport::Uc, Op::Read)
-            | (RawTransport::Ud, Op::Read | Op::Write | Op::WriteImm) => {
+            (RawTransport::Uc, RawOp::Read)
+            | (RawTransport::Ud, RawOp::Read | RawOp::Write | RawOp::WriteImm) => {
                 bail!("--transport {transport} has no --op {op}: use --transport rc")
             }
             _ => {}
         }
         ensure!(!self.srq, "--srq is for --transport rc");
         // Its messages have no number: the next one is known by the last one's end.
-        let unnumbered = self.op != Op::Send && self.task == Task::Pingpong;
+        let unnumbered = self.op != RawOp::Send && self.task == Task::Pingpong;
         ensure!(
             !unnumbered || self.unacked == 1,
             "--unacked {} is too many for --op {op} over {transport}, whose messages have no \
@@ -101,7 +101,7 @@ impl Plan {
     fn longest_interval(&self) -> u32 {
         match (self.task, self.op) {
             // Each is waited for by its completion.
-            (Task::Pingpong, Op::Read) => 1,
+            (Task::Pingpong, RawOp::Read) => 1,
             (Task::Pingpong, _) => Config::MAX_WINDOW,
             (Task::Bench, _) => self.unacked,
         }
@@ -110,7 +110,7 @@ impl Plan {
     /// Polling memory takes a byte that changes.
     fn smallest_possible(&self) -> u32 {
         match (self.task, self.op) {
-            (Task::Pingpong, Op::Write) | (_, Op::Read) => 1,
+            (Task::Pingpong, RawOp::Write) | (_, RawOp::Read) => 1,
             _ => 0,
         }
     }

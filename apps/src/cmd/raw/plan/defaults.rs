@@ -3,7 +3,7 @@
 use rdma_conn::conn_core::datagram::MAX_WINDOW;
 
 use super::{MAX_MTU, Plan, QUEUES, SLOT_ALIGN, Task};
-use crate::cli::{ConnectionArgs, Op, RawArgs, RawTransport};
+use crate::cli::{ConnectionArgs, RawArgs, RawOp, RawTransport};
 use crate::limits::MOST_BUFFER_BYTES;
 use crate::settings;
 use crate::settings::flags::{BATCH, RECV_DEPTH, UNACKED};
@@ -30,7 +30,7 @@ impl Plan {
     /// The plan that the command line asks for, for messages of `size` bytes.
     pub(in crate::cmd::raw) fn new(
         task: Task,
-        op: Op,
+        op: RawOp,
         raw: &RawArgs,
         connection: &ConnectionArgs,
         size: u32,
@@ -47,7 +47,7 @@ impl Plan {
         let batch = given.number(&BATCH).unwrap_or(1);
         let slack = (CACHED_BYTES / size.max(1)).clamp(1, 16);
         let (signal_every, recv_depth) = match task {
-            Task::Pingpong if op == Op::Read => (1, unacked.saturating_add(slack)),
+            Task::Pingpong if op == RawOp::Read => (1, unacked.saturating_add(slack)),
             Task::Pingpong => (slack, unacked.saturating_add(slack)),
             Task::Bench => {
                 let budget = (BUFFER_BUDGET_BYTES / u64::from(slot.max(1))).max(2);

@@ -13,7 +13,7 @@ fn longest() -> Plan {
     Plan {
         rounds: 1,
         task: Task::Pingpong,
-        op: Op::WriteImm,
+        op: RawOp::WriteImm,
         transport: RawTransport::Rc,
         size: 1 << 29,
         large: Some(1 << 30),
@@ -48,9 +48,9 @@ fn more_memory_than_a_stranger_may_ask_for_is_refused() {
         // What is sent from, what arrives, and what is reached.
         Plan { size: 1 << 20, large: None, ..all.clone() },
         // And what the queues take besides, for that many.
-        Plan { op: Op::Send, srq: false, size: 192, large: None, ..all.clone() },
+        Plan { op: RawOp::Send, srq: false, size: 192, large: None, ..all.clone() },
         Plan {
-            op: Op::Send,
+            op: RawOp::Send,
             task: Task::Bench,
             unacked: 1,
             batch: 1,
@@ -58,7 +58,7 @@ fn more_memory_than_a_stranger_may_ask_for_is_refused() {
             ..all.clone()
         },
         Plan {
-            op: Op::Read,
+            op: RawOp::Read,
             task: Task::Bench,
             srq: false,
             verify: true,
@@ -86,7 +86,7 @@ struct Line {
 #[test]
 fn without_other_wishes_the_longest_message_has_room() {
     let Line { raw, connection } = clap::Parser::parse_from(["rdma-conn"]);
-    for op in [Op::Send, Op::Write, Op::WriteImm, Op::Read] {
+    for op in [RawOp::Send, RawOp::Write, RawOp::WriteImm, RawOp::Read] {
         for task in [Task::Pingpong, Task::Bench] {
             for size in [1 << 20, 1 << 29, 858_993_408, 858_993_459, 858_993_460, 1 << 30] {
                 let plan = Plan::new(task, op, &raw, &connection, size, false);
@@ -112,7 +112,7 @@ fn numbers_out_of_range_are_refused() {
     let cut = || Plan {
         task: Task::Bench,
         transport: RawTransport::Ud,
-        op: Op::Send,
+        op: RawOp::Send,
         size: 100_000,
         large: None,
         unacked: 64,
@@ -140,9 +140,9 @@ fn numbers_out_of_range_are_refused() {
         Plan { qps: 257, srq: false, transport: RawTransport::Uc, ..fine() },
         Plan { qps: 1025, srq: false, ..fine() },
         Plan { large: Some(u32::MAX), ..fine() },
-        Plan { op: Op::Read, ..fine() },
-        Plan { op: Op::Write, srq: false, size: 0, large: None, ..fine() },
-        Plan { transport: RawTransport::Uc, op: Op::Send, ..fine() },
+        Plan { op: RawOp::Read, ..fine() },
+        Plan { op: RawOp::Write, srq: false, size: 0, large: None, ..fine() },
+        Plan { transport: RawTransport::Uc, op: RawOp::Send, ..fine() },
         Plan { datagram: Some(0), ..cut() },
         Plan { datagram: Some(255), ..cut() },
         Plan { datagram: Some(u32::MAX), ..cut() },
