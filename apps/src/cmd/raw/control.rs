@@ -22,14 +22,14 @@ pub(super) enum RawControl {
     Done(Totals),
     /// The follower's counts: messages that it has received, requests that it has posted, and
     /// messages from another process for which its device found no posted receive.
-    Received { received: Received, operations: u64, missed: Option<u64> },
+    Received { received: ReceivedCounts, operations: u64, missed: Option<u64> },
     /// Results for the follower to print, and the signal that has ended the leader early.
     Results(Vec<ResultLine>, #[serde(default)] Option<String>),
 }
 
 /// Counts of the messages that have arrived.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Received {
+pub(super) struct ReceivedCounts {
     /// Messages, each counted once.
     pub(super) messages: u64,
     pub(super) reordered: u64,

@@ -3,7 +3,7 @@
 use base::table::ResultTable;
 use hdrhistogram::Histogram;
 
-use super::plan::{Plan, Task};
+use super::plan::{RawPlan, RawTask};
 use crate::cli::{EndsArgs, RawOp, RawTransport};
 use crate::measure::ResultLine;
 use crate::measure::figures::{TakenAt, rate, rates_table};
@@ -24,7 +24,7 @@ pub(super) fn udp_line(ip: &str, size_bytes: u32, unacked: u32, batch: u32) -> R
 }
 
 /// Returns the line of one class of a plan; it has no figures yet.
-pub(super) fn plan_line(plan: &Plan, class: usize, device: &str, inline: bool) -> ResultLine {
+pub(super) fn plan_line(plan: &RawPlan, class: usize, device: &str, inline: bool) -> ResultLine {
     let srq = match (plan.srq, plan.large) {
         (false, _) => "off",
         (true, None) => "one",
@@ -65,15 +65,15 @@ const LATENCY: [&str; 8] =
     ["size", "min", "50 %", "± of\nrounds", "99 %", "99.9 %", "max", "mes-\nsages/s"];
 
 /// A report without results. What was lost is said by size.
-pub(super) fn report(json: bool, task: Task, ends: &EndsArgs) -> ResultReport {
+pub(super) fn report(json: bool, task: RawTask, ends: &EndsArgs) -> ResultReport {
     let taken = match (ends.listen, ends.connect) {
         (Some(_), _) => TakenAt::Listening,
         (_, Some(_)) => TakenAt::Connecting,
         (None, None) => TakenAt::Both,
     };
     let empty = match task {
-        Task::Pingpong => ResultTable::new(1, &LATENCY),
-        Task::Bench => rates_table(taken),
+        RawTask::Pingpong => ResultTable::new(1, &LATENCY),
+        RawTask::Bench => rates_table(taken),
     };
     ResultReport::new(json, ResultStyle { empty, title, row, note, is_one: true })
 }

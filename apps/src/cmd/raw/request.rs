@@ -7,7 +7,7 @@ use base::outcome::{CommandError, CommandResult, as_usage, usage};
 use rdma_conn::device::{Device, SOFT, set_network_faults};
 use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
 
-use super::plan::{Plan, QUEUES, Task};
+use super::plan::{QUEUES, RawPlan, RawTask};
 use crate::cli::{
     BenchArgs, CommonArgs, ConnectionArgs, EndsArgs, Means, PingpongArgs, RawArgs, RawOp,
     RawTransport, SeededFaults, WaitFlag,
@@ -17,8 +17,8 @@ use crate::settings::{Flag, FlagSpec, number, switch};
 use crate::{session, settings};
 
 /// Measurements that the command line asks for.
-pub(super) struct Request<'a> {
-    pub(super) task: Task,
+pub(super) struct MeasurementRequest<'a> {
+    pub(super) task: RawTask,
     pub(super) op: RawOp,
     pub(super) common: &'a CommonArgs,
     pub(super) raw: &'a RawArgs,
@@ -65,11 +65,11 @@ pub(super) fn pingpong_request<'a>(
     common: &'a CommonArgs,
     options: &'a PingpongArgs,
     means: Means,
-) -> Result<Request<'a>> {
+) -> Result<MeasurementRequest<'a>> {
     let op = verb(means, &options.connection, &options.raw)?;
     let until = options.end();
-    Ok(Request {
-        task: Task::Pingpong,
+    Ok(MeasurementRequest {
+        task: RawTask::Pingpong,
         op,
         common,
         raw: &options.raw,
@@ -89,7 +89,7 @@ pub(super) fn bench_request<'a>(
     common: &'a CommonArgs,
     options: &'a BenchArgs,
     means: Means,
-) -> Result<Request<'a>> {
+) -> Result<MeasurementRequest<'a>> {
     let op = verb(means, &options.connection, &options.raw)?;
     let until = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(BenchArgs::SECONDS));
     let foreign = options.threads > 1
@@ -105,8 +105,8 @@ pub(super) fn bench_request<'a>(
              --srq-buffers are about connections: with --op there are --qps and --recv-depth",
         ));
     }
-    Ok(Request {
-        task: Task::Bench,
+    Ok(MeasurementRequest {
+        task: RawTask::Bench,
         op,
         common,
         raw: &options.raw,
@@ -122,7 +122,7 @@ pub(super) fn bench_request<'a>(
     })
 }
 
-impl Request<'_> {
+impl MeasurementRequest<'_> {
     /// The end of a round.
     pub(super) fn until_round(&self, round: u32) -> EndOfLoad {
         self.until.of_round(round, self.rounds)
@@ -139,7 +139,7 @@ impl Request<'_> {
     }
 
     /// One plan for each size, of its first round, and whatever cannot be in one line.
-    pub(super) fn plans(&self, device: &Device) -> Result<Vec<Plan>> {
+    pub(super) fn plans(&self, device: &Device) -> Result<Vec<RawPlan>> {
         if self.connection.wait == WaitFlag::Block {
             return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));
         }
@@ -158,12 +158,13 @@ impl Request<'_> {
         let of = sizes.len() as u32 * self.rounds;
         let plan = |(nth, (size, large)): (u32, (u32, Option<u32>))| {
             let largest = large.unwrap_or(size);
-            let new = Plan::new(self.task, self.op, self.raw, self.connection, largest, self.srq);
+            let new =
+                RawPlan::new(self.task, self.op, self.raw, self.connection, largest, self.srq);
             let assumed_in_order = assumed;
             let (rounds, datagram) = (self.rounds, self.raw.reliable.then_some(mtu));
             let at = nth * rounds;
-            let plan = Plan { size, large, assumed_in_order, datagram, at, of, rounds, ..new };
-            let plan = Plan { verify: self.verify && plan.can_verify(), ..plan };
+            let plan = RawPlan { size, large, assumed_in_order, datagram, at, of, rounds, ..new };
+            let plan = RawPlan { verify: self.verify && plan.can_verify(), ..plan };
             plan.check().map_err(as_usage)?;
             if self.raw.transport == RawTransport::Ud && plan.slot_bytes() > mtu {
                 return Err(usage(format!(
@@ -204,7 +205,7 @@ impl Request<'_> {
     /// bytes of a write in order. Without `--assume-in-order` this is an error, except for a
     /// listener.
     fn in_order_assumed(&self, device: &Device) -> Result<bool> {
-        let polls = self.op == RawOp::Write && self.task == Task::Pingpong;
+        let polls = self.op == RawOp::Write && self.task == RawTask::Pingpong;
         if !polls || delivers_in_order(device)? {
             return Ok(false);
         }
@@ -232,7 +233,7 @@ impl Request<'_> {
 
     /// The connecting end's parameters hold; what was said here and is not so there is
     /// refused, not overruled.
-    pub(super) fn contradicts(&self, plan: &Plan) -> Result<()> {
+    pub(super) fn contradicts(&self, plan: &RawPlan) -> Result<()> {
         let differs = |what: &str, here: &str, there: &str| {
             Err(usage(session::differs(what, there, here, "give both ends the same")))
         };

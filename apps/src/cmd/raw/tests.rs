@@ -65,7 +65,7 @@ fn common() -> CommonArgs {
     Args::try_parse_from(["rdma-conn", "--json", "devices"]).unwrap().common
 }
 
-impl Request<'_> {
+impl MeasurementRequest<'_> {
     fn lines(&self) -> Result<Vec<ResultLine>> {
         let device = of_environment()?;
         self.let_the_network_fail(&device)?;
@@ -335,7 +335,7 @@ fn a_peer_that_never_answers_ends_the_run() {
 }
 
 /// The first bytes of a peer with this plan.
-fn hello(local: Local<'_>, plan: &Plan) -> Vec<u8> {
+fn hello(local: Local<'_>, plan: &RawPlan) -> Vec<u8> {
     let (mut near, mut far) = RawChannel::within().unwrap();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(move || end::connect(local, plan, &mut near));
@@ -362,17 +362,18 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
     let plan = request.plans(&device).unwrap().remove(0);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let rendezvous = Rendezvous::new(listener, Language::Handshake).unwrap();
+    let rendezvous = ClientListener::new(listener, Language::Handshake).unwrap();
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| request.serve(local, rendezvous));
         let dial = || TcpStream::connect(address).unwrap();
-        let try_with =
-            |plan: &Plan| lead(local, plan, &mut RawChannel::new(dial()).unwrap(), request.until);
+        let try_with = |plan: &RawPlan| {
+            lead(local, plan, &mut RawChannel::new(dial()).unwrap(), request.until)
+        };
         dial().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         dial().write_all(&hello(local, &plan)).unwrap();
         for (misfit, says) in [
-            (Plan { op: RawOp::Write, ..plan.clone() }, "--op"),
-            (Plan { qps: 0, ..plan.clone() }, "--qps"),
+            (RawPlan { op: RawOp::Write, ..plan.clone() }, "--op"),
+            (RawPlan { qps: 0, ..plan.clone() }, "--qps"),
         ] {
             let refused = format!("{:#}", try_with_unchecked(local, &misfit, dial()));
             assert!(refused.contains(says), "{refused}");
@@ -383,7 +384,7 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
 }
 
 /// Returns the error of a peer that tells this plan, but joins an ordinary queue pair.
-fn try_with_unchecked(local: Local<'_>, plan: &Plan, stream: TcpStream) -> anyhow::Error {
-    let ordinary = Plan { qps: 1, ..plan.clone() };
+fn try_with_unchecked(local: Local<'_>, plan: &RawPlan, stream: TcpStream) -> anyhow::Error {
+    let ordinary = RawPlan { qps: 1, ..plan.clone() };
     end::connect_with(local, &ordinary, plan, &mut RawChannel::new(stream).unwrap()).unwrap_err()
 }
