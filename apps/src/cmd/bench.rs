@@ -39,21 +39,21 @@ pub(crate) fn run(common: &CommonArgs, options: &BenchArgs) -> CommandResult {
     if options.is_demonstration() {
         return demonstration::run(common, options, &device);
     }
-    protocol.with(Task { common, options, device: &device })
+    protocol.with(BenchTask { common, options, device: &device })
 }
 
 /// Measurement to run over any kind of connection.
-struct Task<'a> {
+struct BenchTask<'a> {
     common: &'a CommonArgs,
     options: &'a BenchArgs,
     device: &'a Device,
 }
 
-impl With for Task<'_> {
+impl With for BenchTask<'_> {
     type Out = CommandResult;
 
     fn with<K: MeasuredProtocol>(self) -> CommandResult {
-        let Task { common, options, device } = self;
+        let BenchTask { common, options, device } = self;
         check::<K>(common, options, device)?;
         match (options.ends.listen, &options.input, options.ends.connect) {
             (Some(address), _, _) => listen::listen::<K>(common, options, device, address),
@@ -64,10 +64,10 @@ impl With for Task<'_> {
     }
 }
 
-impl Task<'_> {
+impl BenchTask<'_> {
     /// One size after the other, with the listener at `address`.
     fn lead_each<K: MeasuredProtocol>(&self, address: SocketAddr) -> CommandResult {
-        let Task { common, options, device } = *self;
+        let BenchTask { common, options, device } = *self;
         let (cases, rounds) = (cases::<K>(common, options), rounds_of(options));
         let report = report::report(common.json, TakenAt::Sender);
         session::lead_each(common.json, &labels(&cases), rounds, report, |at, round, part| {
@@ -82,7 +82,7 @@ impl Task<'_> {
     /// All sizes in turn, with both ends in this process. A signal prints the rounds that are
     /// whole; of a size that has none, a part of the first one, if any message has arrived.
     fn measure_in_turn<K: MeasuredProtocol>(&self) -> CommandResult {
-        let Task { common, options, .. } = *self;
+        let BenchTask { common, options, .. } = *self;
         let mut cases = cases::<K>(common, options);
         let (labels, rounds) = (labels(&cases), rounds_of(options));
         let (done, ended) = in_turn(common.json, &labels, rounds, |at, round, done| {
@@ -119,7 +119,7 @@ impl Task<'_> {
         round: u32,
         rounds: u32,
     ) -> Result<ResultLine> {
-        let Task { options, device, .. } = *self;
+        let BenchTask { options, device, .. } = *self;
         let shape = LoadShape::new(options);
         let mut part = load.of_round(round, rounds);
         let measured = if options.rate == Some(SenderRate::Auto) {
@@ -137,7 +137,7 @@ impl Task<'_> {
         } else {
             run::within_process::<K>(device, config, shape, &part)?
         };
-        Ok(report::Case::<K>::new(device, options, config, &part).line(&measured))
+        Ok(report::BenchCase::<K>::new(device, options, config, &part).line(&measured))
     }
 }
 

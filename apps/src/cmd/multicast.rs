@@ -16,7 +16,7 @@ use rdma_conn::raw::Link;
 use crate::cli::{CommonArgs, MulticastArgs, RoundsArgs};
 use crate::measure::rounds;
 use crate::session;
-use traffic::Traffic;
+use traffic::GroupTraffic;
 
 pub(crate) fn run(common: &CommonArgs, options: &MulticastArgs) -> CommandResult {
     rounds::check(options.rounds, "--messages", options.messages)?;
@@ -39,7 +39,7 @@ pub(crate) fn run(common: &CommonArgs, options: &MulticastArgs) -> CommandResult
         }
         return between::run(common, options, &configs, &device);
     }
-    let traffic = Traffic::of(options);
+    let traffic = GroupTraffic::of(options);
     let label = |config: &Config| format!("{} members, {}", config.members, config.policy);
     let labels: Vec<String> = configs.iter().map(label).collect();
     let rounds = traffic.rounds(options.rounds.unwrap_or(RoundsArgs::DEFAULT));

@@ -21,8 +21,8 @@ use base::outcome::{CommandResult, usage};
 use crate::cli::{CommonArgs, PipeArgs};
 use crate::protocol::{self, MeasuredProtocol, Purpose, With};
 use crate::session;
-use ending::Ending;
-use task::Task;
+use ending::PipeEnding;
+use task::PipeTask;
 
 pub(crate) fn run(common: &CommonArgs, options: &PipeArgs) -> CommandResult {
     let protocol = options.protocol();
@@ -31,15 +31,15 @@ pub(crate) fn run(common: &CommonArgs, options: &PipeArgs) -> CommandResult {
         return Err(usage("give one end --listen ADDRESS and the other --connect ADDRESS"));
     }
     let device = session::open_device(common, &options.ends)?;
-    let ending = Ending::watch()?;
-    let task = Task { common, options, device: &device, ending: &ending };
+    let ending = PipeEnding::watch()?;
+    let task = PipeTask { common, options, device: &device, ending: &ending };
     let outcome = protocol.with(task);
     // The outcome is known: a signal from here on does not change it.
     ending.claim();
     outcome
 }
 
-impl With for Task<'_> {
+impl With for PipeTask<'_> {
     type Out = CommandResult;
 
     fn with<K: MeasuredProtocol>(self) -> CommandResult {

@@ -21,13 +21,13 @@ use crate::cli::{Args, Command, RoundsArgs};
 use crate::measure::rounds::in_turn;
 use crate::measure::{EndOfLoad, MessageLoad, ResultLine};
 use crate::results::Results;
-use merged::{Merged, csv};
+use merged::{MergedPoint, csv};
 
 /// The shortest time of a round.
 const LEAST: Duration = Duration::from_millis(10);
 
 /// Settings that all points of a sweep share.
-struct Sweep<'a> {
+struct SweepSettings<'a> {
     flags: &'a [String],
     rounds: u32,
     json: bool,
@@ -49,7 +49,7 @@ pub(crate) fn run(points: &Points, all: &[Args]) -> CommandResult {
     }
     let mut file = csv_file.map(open).transpose()?;
     let rounds = all.iter().map(|args| limit(args, rounds)).min().unwrap_or(rounds);
-    let sweep = Sweep { flags: &points.flags, rounds, json: args.common.json };
+    let sweep = SweepSettings { flags: &points.flags, rounds, json: args.common.json };
     let (merged, ended) = sweep.measure(points, all);
     let mut results = Results::new(sweep.json);
     for merged in &merged {
@@ -140,9 +140,9 @@ fn words(point: &SweepPoint, args: &Args, round: u32, rounds: u32) -> Vec<OsStri
     words
 }
 
-impl Sweep<'_> {
+impl SweepSettings<'_> {
     /// Goes over all points, round after round: returns their results, and why some are missing.
-    fn measure(&self, points: &Points, all: &[Args]) -> (Vec<Merged>, Option<CommandError>) {
+    fn measure(&self, points: &Points, all: &[Args]) -> (Vec<MergedPoint>, Option<CommandError>) {
         let labels: Vec<String> = points.points.iter().map(|point| self.label(point)).collect();
         // Reasons for which points cannot be measured.
         let mut refused = vec![None; labels.len()];
@@ -167,8 +167,8 @@ impl Sweep<'_> {
             }
         }
         let merged = points.points.iter().zip(&done);
-        let merged = merged.map(|(point, rounds)| Merged::new(&point.values, rounds));
-        let merged: Vec<Merged> = merged.filter(|merged| !merged.is_empty()).collect();
+        let merged = merged.map(|(point, rounds)| MergedPoint::new(&point.values, rounds));
+        let merged: Vec<MergedPoint> = merged.filter(|merged| !merged.is_empty()).collect();
         // Where no point can be measured, the command line asks for what cannot be.
         let nothing = refused.into_iter().flatten().next().filter(|_| merged.is_empty());
         (merged, ended.or(nothing.map(usage)))

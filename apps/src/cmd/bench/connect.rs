@@ -8,7 +8,7 @@ use base::outcome::CommandError;
 use base::{remark, signals};
 use rdma_conn::device::Device;
 
-use super::report::Case;
+use super::report::BenchCase;
 use super::run::{Outlet, Sides, measure};
 use crate::cli::BenchArgs;
 use crate::measure::{LoadShape, MessageLoad, ReceiverThreads, ResultLine, RoundResult, Whole};
@@ -44,7 +44,7 @@ pub(super) fn connect<K: MeasuredProtocol>(
     match measure(sides, device, load, || {}) {
         Ok(mut measured) => {
             measured.whole = Some(arrived(&mut wire, &measured)?);
-            Ok(Case::<K>::new(device, options, config, load).line(&measured))
+            Ok(BenchCase::<K>::new(device, options, config, load).line(&measured))
         }
         Err(e) => Err(cause(e, [&mut wire])),
     }

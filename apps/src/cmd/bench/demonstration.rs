@@ -10,7 +10,7 @@ use base::table::ResultTable;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{Config, Preset, SendRecv};
 
-use super::report::{Case, report};
+use super::report::{BenchCase, report};
 use super::rounds::config;
 use super::run::within_process;
 use crate::cli::{BenchArgs, CommonArgs};
@@ -57,7 +57,7 @@ pub(crate) fn run(common: &CommonArgs, options: &BenchArgs, device: &Device) -> 
         let load = load(size, !options.no_verify).of_round(round, rounds);
         let before = line_ns();
         let measured = within_process::<SendRecv>(device, &config, LoadShape::ONE, &load)?;
-        let line = Case::<SendRecv>::new(device, &options, &config, &load).line(&measured);
+        let line = BenchCase::<SendRecv>::new(device, &options, &config, &load).line(&measured);
         Ok(Sample { line, line_ns: [before, line_ns()] })
     });
     let rows = Rows::new(&done);

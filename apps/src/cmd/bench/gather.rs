@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The listening end.
-pub(super) struct Host<'a, K: MeasuredProtocol> {
+pub(super) struct ListeningEnd<'a, K: MeasuredProtocol> {
     pub(super) common: &'a CommonArgs,
     pub(super) options: &'a BenchArgs,
     pub(super) device: &'a Device,
@@ -44,11 +44,11 @@ pub(super) struct Party<K: MeasuredProtocol> {
     pub(super) shape: LoadShape,
     /// Taken when it begins.
     pub(super) sides: Option<Sides<K>>,
-    processes: Vec<Process>,
+    processes: Vec<ConnectingProcess>,
 }
 
 /// One connecting process.
-struct Process {
+struct ConnectingProcess {
     run: u64,
     /// For each of its senders, true if it has connected.
     senders: Vec<bool>,
@@ -57,7 +57,7 @@ struct Process {
     wire: Option<SessionChannel>,
 }
 
-impl<K: MeasuredProtocol> Host<'_, K> {
+impl<K: MeasuredProtocol> ListeningEnd<'_, K> {
     /// Admits all senders of one measurement. Refused connections do not count.
     pub(super) fn gather(&self, part: u32) -> Result<Party<K>> {
         let (mut party, since): (Option<Party<K>>, _) = (None, host::time::now());
@@ -191,7 +191,9 @@ impl<K: MeasuredProtocol> Party<K> {
 
     /// Returns the number of senders that have connected.
     fn came(&self) -> u32 {
-        let came = |process: &Process| process.senders.iter().filter(|came| **came).count() as u32;
+        let came = |process: &ConnectingProcess| {
+            process.senders.iter().filter(|came| **came).count() as u32
+        };
         self.processes.iter().map(came).sum()
     }
 
@@ -267,7 +269,7 @@ impl<K: MeasuredProtocol> Party<K> {
         let at = self.processes.iter().position(|process| process.run == session.run);
         let at = at.unwrap_or_else(|| {
             let senders = vec![false; session.senders as usize];
-            self.processes.push(Process { run: session.run, senders, wire: None });
+            self.processes.push(ConnectingProcess { run: session.run, senders, wire: None });
             self.processes.len() - 1
         });
         let process = &mut self.processes[at];

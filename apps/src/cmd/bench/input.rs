@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use rdma_conn::device::Device;
 
 use super::connect;
-use super::gather::{self, Host, Party};
+use super::gather::{self, ListeningEnd, Party};
 use super::rounds::config;
 use crate::cli::{BenchArgs, CommonArgs};
 use crate::cmd::stream::{Passed, confirm, confirmed, send_all, take_all};
@@ -25,7 +25,7 @@ use crate::session::{self, TrafficParameters, cause};
 const DEFAULT_SIZE: u32 = 65_536;
 
 /// A file, and what will tell whether it arrived whole.
-struct Source {
+struct InputFile {
     file: File,
     length: u64,
     checksum: u32,
@@ -43,7 +43,7 @@ pub(crate) fn run<K: MeasuredProtocol>(
              measure with --size or --messages instead of a file"
         )));
     }
-    let source = Source::open(path)?;
+    let source = InputFile::open(path)?;
     let size = match options.size[..] {
         [] => DEFAULT_SIZE,
         [size] => size,
@@ -72,7 +72,7 @@ fn connect<K: MeasuredProtocol>(
     config: &K::Settings,
     traffic: &TrafficParameters,
     address: SocketAddr,
-    source: Source,
+    source: InputFile,
     bar: &ProgressBar,
 ) -> Result<Passed> {
     let session = session::MeasurementIndex::only().session("bench", 1, 0, traffic.clone());
@@ -88,7 +88,7 @@ fn connect<K: MeasuredProtocol>(
 fn within_process<K: MeasuredProtocol>(
     device: &Device,
     config: &K::Settings,
-    source: Source,
+    source: InputFile,
     size: u32,
     bar: &ProgressBar,
 ) -> Result<Passed> {
@@ -103,9 +103,9 @@ fn within_process<K: MeasuredProtocol>(
     Ok(passed)
 }
 
-impl Source {
+impl InputFile {
     /// Reads the file once, for its checksum.
-    fn open(path: &Path) -> Result<Source> {
+    fn open(path: &Path) -> Result<InputFile> {
         let open =
             || File::open(path).map_err(|e| usage(format!("--input {}: {e}", path.display())));
         // Before it is opened: a pipe would wait for its writer.
@@ -127,7 +127,7 @@ impl Source {
                 }
             }
         }
-        Ok(Source { file: open()?, length, checksum: hasher.finalize() })
+        Ok(InputFile { file: open()?, length, checksum: hasher.finalize() })
     }
 
     /// Sends the file. A part of a file is no result: a signal is an error.
@@ -160,7 +160,7 @@ impl Source {
 
 /// The listening end's part.
 pub(super) fn receive<K: MeasuredProtocol>(
-    host: &Host<'_, K>,
+    host: &ListeningEnd<'_, K>,
     mut party: Party<K>,
     expected: (u64, u32),
 ) -> CommandResult {

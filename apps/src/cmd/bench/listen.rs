@@ -7,9 +7,9 @@ use base::outcome::{CommandError, CommandResult, usage};
 use base::signals;
 use rdma_conn::device::Device;
 
-use super::gather::{BUSY, Host, Party};
+use super::gather::{BUSY, ListeningEnd, Party};
 use super::input;
-use super::report::{self, Case};
+use super::report::{self, BenchCase};
 use super::run::measure;
 use crate::cli::{BenchArgs, CommonArgs, SenderRate};
 use crate::measure::ResultLine;
@@ -34,13 +34,15 @@ pub(super) fn listen<K: MeasuredProtocol>(
     }
     let listener = session::listen::<K>(address)?;
     let report = report::report(common.json, TakenAt::Receiver);
-    let host = Host::<K> { common, options, device, listener };
+    let host = ListeningEnd::<K> { common, options, device, listener };
     session::follow_all(report, parts(&host))
 }
 
 /// Receives one part after the other of a session: the rounds of all connecting processes, or a
 /// file.
-pub(super) fn parts<K: MeasuredProtocol>(host: &Host<'_, K>) -> impl FnMut() -> Result<Followed> {
+pub(super) fn parts<K: MeasuredProtocol>(
+    host: &ListeningEnd<'_, K>,
+) -> impl FnMut() -> Result<Followed> {
     let mut part = 0;
     move || {
         let party = host.gather(part)?;
@@ -59,7 +61,7 @@ pub(super) fn parts<K: MeasuredProtocol>(host: &Host<'_, K>) -> impl FnMut() -> 
 
 /// Receives one round: its result, and why it is less than a round, if it is.
 fn receive<K: MeasuredProtocol>(
-    host: &Host<'_, K>,
+    host: &ListeningEnd<'_, K>,
     mut party: Party<K>,
 ) -> Result<(Vec<ResultLine>, Option<CommandError>)> {
     let (load, config, shape) = (party.load(), party.config, party.shape);
@@ -79,8 +81,8 @@ fn receive<K: MeasuredProtocol>(
         },
     };
     let preset = party.session.traffic.preset.as_deref().and_then(|name| name.parse().ok());
-    let Host { device, options, .. } = *host;
-    let case = Case::<K>::new(device, options, &config, &load).hosted(preset, shape);
+    let ListeningEnd { device, options, .. } = *host;
+    let case = BenchCase::<K>::new(device, options, &config, &load).hosted(preset, shape);
     Ok((vec![case.line(&measured)], ended))
 }
 

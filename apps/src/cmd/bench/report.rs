@@ -13,7 +13,7 @@ use crate::settings;
 use crate::settings::send_recv::PRESET;
 
 /// Configuration that was measured: device, connection, settings and load.
-pub(crate) struct Case<'a, K: MeasuredProtocol> {
+pub(crate) struct BenchCase<'a, K: MeasuredProtocol> {
     device: &'a Device,
     config: &'a K::Settings,
     load: &'a MessageLoad,
@@ -46,27 +46,27 @@ pub(crate) fn text(json: bool, done: &[Vec<Vec<ResultLine>>]) -> Result<String> 
     Ok(report.text())
 }
 
-impl<'a, K: MeasuredProtocol> Case<'a, K> {
+impl<'a, K: MeasuredProtocol> BenchCase<'a, K> {
     /// Describes the measurement that this end asked for.
     pub(crate) fn new(
         device: &'a Device,
         options: &BenchArgs,
         config: &'a K::Settings,
         load: &'a MessageLoad,
-    ) -> Case<'a, K> {
+    ) -> BenchCase<'a, K> {
         let preset = options.connection.given.word(&PRESET).and_then(|name| name.parse().ok());
         let (crowd, shape) = (Crowd::asked(options), LoadShape::new(options));
-        Case { device, config, load, crowd, preset, shape }
+        BenchCase { device, config, load, crowd, preset, shape }
     }
 
     /// Takes over the preset and the shape that the connecting ends asked for.
-    pub(crate) fn hosted(self, preset: Option<Preset>, shape: LoadShape) -> Case<'a, K> {
-        Case { preset, shape, ..self }
+    pub(crate) fn hosted(self, preset: Option<Preset>, shape: LoadShape) -> BenchCase<'a, K> {
+        BenchCase { preset, shape, ..self }
     }
 
     /// The result of one round.
     pub(crate) fn line(&self, measured: &RoundResult) -> ResultLine {
-        let Case { device, config, load, crowd, preset, shape } = self;
+        let BenchCase { device, config, load, crowd, preset, shape } = self;
         let (whole, registered) = (measured.whole, measured.registered_bytes);
         let many_to_one = shape.receiving != ReceiverThreads::ThreadEach;
         let is_single = shape.receiving == ReceiverThreads::SingleReceiver;

@@ -147,7 +147,7 @@ pub(crate) fn measure<K: MeasuredProtocol>(
         let sides = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        sides.chain(all.err().map(Err)).collect::<Vec<Result<Side>>>()
+        sides.chain(all.err().map(Err)).collect::<Vec<Result<SideWork>>>()
     });
     drop(pool);
     let since = since(device, before);
@@ -157,7 +157,7 @@ pub(crate) fn measure<K: MeasuredProtocol>(
     let senders = totals.iter().filter_map(|side| Some(side.as_ref().ok()?.sent));
     // The receiving threads are last in `totals`.
     let fairness = load.fairness(senders.take(sends));
-    let total = Side::sum(totals).map_err(advise)?;
+    let total = SideWork::sum(totals).map_err(advise)?;
     let messages = total.delivered(both_here)?;
     Ok(RoundResult {
         messages,
@@ -197,7 +197,7 @@ struct GivenUp;
 
 impl Together {
     /// Passes on a thread's result, and tells the other threads if it is a failure.
-    fn watch(&self, side: Result<Side>) -> Result<Side> {
+    fn watch(&self, side: Result<SideWork>) -> Result<SideWork> {
         if side.is_err() {
             // Nothing but the fact is passed on: what failed goes by the thread's end.
             self.has_failed.store(true, Ordering::Relaxed);
@@ -211,7 +211,7 @@ impl Together {
     ///
     /// # Errors
     /// A signal asked for such an end, and nothing has arrived.
-    fn stops_receiving(&self, side: &Side) -> Result<bool> {
+    fn stops_receiving(&self, side: &SideWork) -> Result<bool> {
         match signals::interrupted().filter(|_| !self.has_senders) {
             Some(interrupted) if side.received == 0 => Err(interrupted.into()),
             interrupted => Ok(interrupted.is_some()),
@@ -228,7 +228,7 @@ impl Together {
 
 /// Work of one thread, or of several together.
 #[derive(Debug, Clone, Copy)]
-struct Side {
+struct SideWork {
     start: Instant,
     end: Instant,
     received: u64,
@@ -239,9 +239,9 @@ struct Side {
     busy: Option<f64>,
 }
 
-impl Side {
-    fn sum(mut sides: Vec<Result<Side>>) -> Result<Side> {
-        let cause = |side: &Result<Side>| side.as_ref().is_err_and(|e| !is_consequence(e));
+impl SideWork {
+    fn sum(mut sides: Vec<Result<SideWork>>) -> Result<SideWork> {
+        let cause = |side: &Result<SideWork>| side.as_ref().is_err_and(|e| !is_consequence(e));
         let failed = sides.iter().position(cause).or(sides.iter().position(Result::is_err));
         if let Some(at) = failed {
             return sides.swap_remove(at);
@@ -250,7 +250,7 @@ impl Side {
         let first = sides.next().context("no side to measure")??;
         sides.try_fold(first, |a, b| {
             let b = b?;
-            Ok(Side {
+            Ok(SideWork {
                 start: a.start.min(b.start),
                 end: a.end.max(b.end),
                 received: a.received + b.received,
@@ -264,7 +264,7 @@ impl Side {
     /// Messages that arrived; of senders whose receivers are elsewhere, those that were
     /// acknowledged.
     fn delivered(&self, both_here: bool) -> Result<u64> {
-        let Side { sent, received, .. } = *self;
+        let SideWork { sent, received, .. } = *self;
         anyhow::ensure!(
             !both_here || sent == received,
             "messages sent: {sent}, arrived: {received}"
@@ -284,7 +284,7 @@ fn send<K: MeasuredProtocol>(
     outlets: Vec<Outlet<K>>,
     load: &MessageLoad,
     together: &Together,
-) -> Result<Side> {
+) -> Result<SideWork> {
     let mut senders: Vec<(K::SendEnd, Payload)> = outlets
         .into_iter()
         .map(|Outlet { sender, stream }| (sender, Payload::new(load.size as usize, stream)))
@@ -302,7 +302,7 @@ fn send_all<S: MeasuredSender>(
     senders: &mut [(S, Payload)],
     load: &MessageLoad,
     together: &Together,
-) -> Result<Side> {
+) -> Result<SideWork> {
     if load.verify {
         senders.iter_mut().for_each(|(_, payload)| payload.prepare());
     }
@@ -331,7 +331,7 @@ fn send_all<S: MeasuredSender>(
     let end = host::time::now();
     let work = senders.iter().fold(Work::default(), |all, (sender, _)| all + sender.work());
     let sent = turns * senders.len() as u64;
-    Ok(Side { start, end, received: 0, sent, work, busy: None })
+    Ok(SideWork { start, end, received: 0, sent, work, busy: None })
 }
 
 /// Receives until all senders have closed, or a signal ends this end early.
@@ -339,14 +339,14 @@ fn receive<K: MeasuredProtocol>(
     group: Vec<Inlet<K>>,
     load: &MessageLoad,
     together: &Together,
-) -> Result<Side> {
+) -> Result<SideWork> {
     let alone = group.len() == 1;
-    let mut open: Vec<Taker<K::RecvEnd>> =
-        group.into_iter().map(|inlet| Taker::new(inlet, load)).collect();
+    let mut open: Vec<CheckingReceiver<K::RecvEnd>> =
+        group.into_iter().map(|inlet| CheckingReceiver::new(inlet, load)).collect();
     together.barrier.wait()?;
     let start = host::time::now();
     let (received, sent, work) = (0, 0, Work::default());
-    let mut side = Side { start, end: start, received, sent, work, busy: None };
+    let mut side = SideWork { start, end: start, received, sent, work, busy: None };
     let busy_before = host::time::thread_cpu();
     let mut vain = 0_u32;
     while !open.is_empty() {
@@ -379,9 +379,9 @@ const VAIN_ROUNDS: u32 = 64;
 /// Takes what there is from each receiver, and drops those that are closed; returns true if there
 /// was anything.
 fn round<R: MeasuredReceiver>(
-    open: &mut Vec<Taker<R>>,
+    open: &mut Vec<CheckingReceiver<R>>,
     time: Option<Duration>,
-    side: &mut Side,
+    side: &mut SideWork,
 ) -> Result<bool> {
     let (mut at, mut any) = (0, false);
     while let Some(taker) = open.get_mut(at) {
@@ -407,24 +407,27 @@ fn round<R: MeasuredReceiver>(
 }
 
 /// A receiver and what is expected from its peers.
-struct Taker<R> {
+struct CheckingReceiver<R> {
     receiver: R,
     /// By peer.
     expected: Vec<Payload>,
     verify: bool,
 }
 
-impl<R: MeasuredReceiver> Taker<R> {
-    fn new<K: MeasuredProtocol<RecvEnd = R>>(inlet: Inlet<K>, load: &MessageLoad) -> Taker<R> {
+impl<R: MeasuredReceiver> CheckingReceiver<R> {
+    fn new<K: MeasuredProtocol<RecvEnd = R>>(
+        inlet: Inlet<K>,
+        load: &MessageLoad,
+    ) -> CheckingReceiver<R> {
         let Inlet { receiver, streams } = inlet;
         let payload = |stream| Payload::new(load.size as usize, stream);
         let expected = streams.into_iter().map(payload).collect();
-        Taker { receiver, expected, verify: load.verify }
+        CheckingReceiver { receiver, expected, verify: load.verify }
     }
 
     /// Takes the available messages, or waits up to `time` for the first.
     fn take(&mut self, time: Option<Duration>) -> Result<TakeOutcome> {
-        let Taker { receiver, expected, verify } = self;
+        let CheckingReceiver { receiver, expected, verify } = self;
         if !*verify {
             return receiver.take(time, |_, _| Ok(()));
         }

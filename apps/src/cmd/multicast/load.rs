@@ -6,7 +6,7 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use rdma_conn::multicast::{Message, Policy, SendError, Sender, Ticket};
 
-use super::traffic::Traffic;
+use super::traffic::GroupTraffic;
 use crate::scratch::scratch;
 
 /// Bytes of a message that tell when it was sent, and which it is; of a shorter one, less
@@ -19,7 +19,7 @@ const ALL_TIMED: u64 = 10_000;
 const ONE_TIMED_IN: u64 = 16;
 
 /// A sender's messages.
-pub(super) struct Load {
+pub(super) struct SenderLoad {
     sender: Sender,
     bytes: Vec<u8>,
     began: Instant,
@@ -111,16 +111,16 @@ impl Lone {
     }
 }
 
-impl Load {
+impl SenderLoad {
     pub(super) fn new(
         sender: Sender,
-        traffic: &Traffic,
+        traffic: &GroupTraffic,
         policy: Policy,
         last: bool,
         began: Instant,
-    ) -> Result<Load> {
+    ) -> Result<SenderLoad> {
         let rate = traffic.slow.filter(|_| last).or(traffic.rate);
-        Ok(Load {
+        Ok(SenderLoad {
             sender,
             bytes: scratch(traffic.size)?,
             began,
@@ -203,7 +203,7 @@ impl Load {
     pub(super) fn is_done(&mut self) -> bool {
         let is_flushed = self.flush_every.is_none() || self.until_flush > 0;
         let is_sent = is_flushed && self.limit.is_some_and(|limit| self.sent >= limit);
-        let Load { lone, sender, .. } = self;
+        let SenderLoad { lone, sender, .. } = self;
         is_sent && lone.as_mut().is_none_or(|lone| lone.may(sender, host::time::now()))
     }
 }
@@ -243,7 +243,7 @@ pub(super) struct Delivered {
 }
 
 impl Delivered {
-    pub(super) fn new(senders: u8, traffic: &Traffic, began: Instant) -> Delivered {
+    pub(super) fn new(senders: u8, traffic: &GroupTraffic, began: Instant) -> Delivered {
         let latency = Histogram::new_with_bounds(1, 60_000_000_000, 3);
         Delivered {
             counts: vec![0; senders.into()],

@@ -4,14 +4,14 @@ use base::table::ResultTable;
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{Config, Policy, writes_per_multicast};
 
-use super::traffic::Traffic;
-use super::within::Measured;
+use super::traffic::GroupTraffic;
+use super::within::GroupMeasurement;
 use crate::measure::ResultLine;
 use crate::measure::figures::{counted_as, rate};
 use crate::results::{ResultReport, ResultStyle};
 
 /// A report without results. Its columns are known with what is sent, which the leader tells.
-pub(super) fn report(json: bool, traffic: &Traffic) -> ResultReport {
+pub(super) fn report(json: bool, traffic: &GroupTraffic) -> ResultReport {
     let header = ["mem-\nbers", "push", "msgs/s", "±", "p50\n(µs)", "p99\n(µs)", "RDMA\nops/\nmsg"];
     let of_all = ["for-\nmula", "forced\npushes"];
     let of_slow = ["others'\nmsgs/s", "alone\nmsgs/s", "ratio"];
@@ -26,9 +26,9 @@ pub(super) fn report(json: bool, traffic: &Traffic) -> ResultReport {
 /// The result of one round.
 pub(super) fn line(
     device: &Device,
-    traffic: &Traffic,
+    traffic: &GroupTraffic,
     config: &Config,
-    round: &Measured,
+    round: &GroupMeasurement,
 ) -> ResultLine {
     let messages = round.messages;
     let ops = |work: u64| work as f64 / messages as f64;

@@ -10,7 +10,9 @@ use rdma_conn::device::Device;
 use rdma_conn::listener::Listener;
 
 use super::report;
-use super::trips::{Measured, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size};
+use super::trips::{
+    TripMeasurement, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size,
+};
 use crate::cli::{CommonArgs, PingpongArgs};
 use crate::measure::{EndOfLoad, ResultLine, Work};
 use crate::protocol::{self, Duplex, MeasuredProtocol, Purpose};
@@ -49,7 +51,7 @@ pub(super) fn connect<K: MeasuredProtocol>(
         ControlMessage::Arrived { work, .. } => work,
         other => session::unexpected(other)?,
     };
-    let measured = Measured { led, work: here + there, before };
+    let measured = TripMeasurement { led, work: here + there, before };
     let line = report::line::<K>((options, device, config), size, &measured);
     wire.tell(&ControlMessage::Result(Box::new(line.clone())))?;
     Ok(line)

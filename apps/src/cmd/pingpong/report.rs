@@ -3,7 +3,7 @@
 use base::table::ResultTable;
 use rdma_conn::device::Device;
 
-use super::trips::{Led, Measured};
+use super::trips::{LedTrips, TripMeasurement};
 use crate::cli::PingpongArgs;
 use crate::measure::figures::counted_as;
 use crate::measure::{ResultLine, planned_ns, since};
@@ -41,9 +41,9 @@ fn row(line: &ResultLine) -> Vec<String> {
 pub(super) fn line<K: MeasuredProtocol>(
     (options, device, config): (&PingpongArgs, &Device, &K::Settings),
     size: u32,
-    measured: &Measured,
+    measured: &TripMeasurement,
 ) -> ResultLine {
-    let Measured { led: Led { half_trips, warm_up }, work, before } = measured;
+    let TripMeasurement { led: LedTrips { half_trips, warm_up }, work, before } = measured;
     let all = 2 * (half_trips.len() + warm_up);
     let rnr_events = since(device, *before).and_then(|since| since.rnr_events);
     ResultLine::new(K::WORD, device.name(), "rc", size)

@@ -17,8 +17,8 @@ const WARM_UP: u64 = 1000;
 /// No peer that lives takes longer for one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) struct Measured {
-    pub(super) led: Led,
+pub(super) struct TripMeasurement {
+    pub(super) led: LedTrips,
     /// Work of both ends.
     pub(super) work: Work,
     /// The device's counters at the start.
@@ -26,7 +26,7 @@ pub(super) struct Measured {
 }
 
 /// The round trips of the end that leads.
-pub(super) struct Led {
+pub(super) struct LedTrips {
     /// Halves of the round trips that count, in nanoseconds.
     pub(super) half_trips: Histogram<u64>,
     /// Round trips before those.
@@ -78,7 +78,7 @@ pub(super) fn lead<K: MeasuredProtocol>(
     options: &PingpongArgs,
     end: EndOfLoad,
     size: u32,
-) -> Result<Led> {
+) -> Result<LedTrips> {
     let verify = !options.no_verify;
     let mut out = Payload::new(size as usize, 0);
     if verify {
@@ -125,7 +125,7 @@ pub(super) fn lead<K: MeasuredProtocol>(
         // A part of the warm-up is no result.
         signals::go_on()?;
     }
-    Ok(Led { half_trips, warm_up })
+    Ok(LedTrips { half_trips, warm_up })
 }
 
 pub(super) fn without_answer(taken: TakeOutcome) -> anyhow::Error {

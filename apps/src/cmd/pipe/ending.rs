@@ -22,27 +22,27 @@ pub(super) fn early(failure: CommandError, passed: u64) -> CommandError {
 
 /// The end of this process, which a signal may bring about at any time.
 #[derive(Clone)]
-pub(super) struct Ending(Arc<Shared>);
+pub(super) struct PipeEnding(Arc<EndingShared>);
 
-struct Shared {
-    state: Mutex<State>,
+struct EndingShared {
+    state: Mutex<EndingState>,
     /// Bytes that have gone by.
     passed: AtomicU64,
 }
 
-struct State {
+struct EndingState {
     is_claimed: bool,
     /// To the other end, once there is one.
     wire: Option<SessionChannel>,
     bar: ProgressBar,
 }
 
-impl Ending {
+impl PipeEnding {
     /// Has signals end the process from now on, with a word to the other end.
-    pub(super) fn watch() -> Result<Ending> {
-        let state = State { is_claimed: false, wire: None, bar: ProgressBar::hidden() };
-        let shared = Shared { state: Mutex::new(state), passed: AtomicU64::new(0) };
-        let ending = Ending(Arc::new(shared));
+    pub(super) fn watch() -> Result<PipeEnding> {
+        let state = EndingState { is_claimed: false, wire: None, bar: ProgressBar::hidden() };
+        let shared = EndingShared { state: Mutex::new(state), passed: AtomicU64::new(0) };
+        let ending = PipeEnding(Arc::new(shared));
         let told = ending.clone();
         signals::watch(move |signal| told.interrupt(signal))?;
         Ok(ending)
@@ -65,7 +65,7 @@ impl Ending {
         self.lock().is_claimed = true;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EndingState> {
         self.0.state.lock()
     }
 

@@ -12,7 +12,7 @@ use base::progress;
 use rdma_conn::listener::{Incoming, Listener};
 
 use super::ending::early;
-use super::task::Task;
+use super::task::PipeTask;
 use crate::cmd::stream::{Passed, confirm, take_all};
 use crate::protocol::{self, MeasuredProtocol, Purpose};
 use crate::session::{
@@ -25,7 +25,7 @@ const BUSY: &str = "busy with another stream: wait for its end, or start another
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Writes what one connector sends to standard output.
-pub(super) fn run<K: MeasuredProtocol>(task: Task<'_>, address: SocketAddr) -> CommandResult {
+pub(super) fn run<K: MeasuredProtocol>(task: PipeTask<'_>, address: SocketAddr) -> CommandResult {
     let output = std::io::stdout().as_fd().try_clone_to_owned();
     let output = File::from(output.context("no standard output")?);
     let listener = session::listen::<K>(address)?;
@@ -43,7 +43,7 @@ struct Welcomed<K: MeasuredProtocol> {
 }
 
 /// Waits for a sender that can be admitted.
-fn welcome<K: MeasuredProtocol>(task: Task<'_>, listener: &Listener<K>) -> Result<Welcomed<K>> {
+fn welcome<K: MeasuredProtocol>(task: PipeTask<'_>, listener: &Listener<K>) -> Result<Welcomed<K>> {
     loop {
         let judge = |new: &SessionParameters| judge::<K>(task, new);
         let admit =
@@ -56,7 +56,7 @@ fn welcome<K: MeasuredProtocol>(task: Task<'_>, listener: &Listener<K>) -> Resul
 }
 
 /// Checks that the connecting end wants nothing else than this end was told.
-fn judge<K: MeasuredProtocol>(task: Task<'_>, new: &SessionParameters) -> Result<(), String> {
+fn judge<K: MeasuredProtocol>(task: PipeTask<'_>, new: &SessionParameters) -> Result<(), String> {
     let options = task.options;
     let wanted = new.traffic.flags::<K>(Purpose::Stream);
     let asked = session::asked::<K>(&options.connection, None, false);
@@ -64,11 +64,11 @@ fn judge<K: MeasuredProtocol>(task: Task<'_>, new: &SessionParameters) -> Result
 }
 
 fn admit<K: MeasuredProtocol>(
-    task: Task<'_>,
+    task: PipeTask<'_>,
     incoming: Incoming<K>,
     traffic: &TrafficParameters,
 ) -> Result<(K::RecvEnd, K::Settings)> {
-    let Task { common, options, device, .. } = task;
+    let PipeTask { common, options, device, .. } = task;
     let args = &options.connection;
     let config =
         protocol::hosted::<K>(common, args, Purpose::Stream, traffic.size, &traffic.terms)?;
@@ -85,11 +85,11 @@ fn admit<K: MeasuredProtocol>(
 
 /// Takes the stream to its end.
 fn stream<K: MeasuredProtocol>(
-    task: Task<'_>,
+    task: PipeTask<'_>,
     welcomed: Welcomed<K>,
     mut output: File,
 ) -> CommandResult {
-    let Task { common, ending, .. } = task;
+    let PipeTask { common, ending, .. } = task;
     let Welcomed { mut receiver, mut wire, config, size } = welcomed;
     let bar = progress::stream(None, common.json);
     ending.join(wire.try_clone()?, &bar);

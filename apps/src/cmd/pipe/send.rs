@@ -12,7 +12,7 @@ use base::progress;
 use rustix::event::{PollFd, PollFlags};
 
 use super::ending::early;
-use super::task::Task;
+use super::task::PipeTask;
 use crate::cli::PipeArgs;
 use crate::cmd::stream::{Passed, confirmed, send_all};
 use crate::protocol::MeasuredProtocol;
@@ -22,11 +22,11 @@ use crate::session::{
 
 /// Sends standard input to the listener at `address`.
 pub(super) fn run<K: MeasuredProtocol>(
-    task: Task<'_>,
+    task: PipeTask<'_>,
     config: &K::Settings,
     address: SocketAddr,
 ) -> CommandResult {
-    let Task { common, options, device, ending } = task;
+    let PipeTask { common, options, device, ending } = task;
     let input = Input::new()?;
     let mut stream = session::dial(address)?;
     let session = session::<K>(task, config).encode()?;
@@ -54,7 +54,7 @@ pub(super) fn run<K: MeasuredProtocol>(
 }
 
 /// Describes the stream to the other end.
-fn session<K: MeasuredProtocol>(task: Task<'_>, config: &K::Settings) -> SessionParameters {
+fn session<K: MeasuredProtocol>(task: PipeTask<'_>, config: &K::Settings) -> SessionParameters {
     let PipeArgs { connection, size, .. } = task.options;
     MeasurementIndex::only().session(
         "pipe",

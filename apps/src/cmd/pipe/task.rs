@@ -4,7 +4,7 @@ use base::outcome::CommandResult;
 use base::{remark, say};
 use rdma_conn::device::Device;
 
-use super::ending::Ending;
+use super::ending::PipeEnding;
 use crate::cli::{CommonArgs, PipeArgs};
 use crate::cmd::stream::Passed;
 use crate::measure::Work;
@@ -13,14 +13,14 @@ use crate::protocol::MeasuredProtocol;
 
 /// Transfer to make over any kind of connection.
 #[derive(Clone, Copy)]
-pub(super) struct Task<'a> {
+pub(super) struct PipeTask<'a> {
     pub(super) common: &'a CommonArgs,
     pub(super) options: &'a PipeArgs,
     pub(super) device: &'a Device,
-    pub(super) ending: &'a Ending,
+    pub(super) ending: &'a PipeEnding,
 }
 
-impl Task<'_> {
+impl PipeTask<'_> {
     /// Tells how it went: well. Standard output of the listening end is the stream.
     pub(super) fn report<K: MeasuredProtocol>(
         &self,

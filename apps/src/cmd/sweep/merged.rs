@@ -10,7 +10,7 @@ use crate::results::Results;
 
 /// Results of the rounds of a point.
 #[derive(Debug, Clone)]
-pub(super) struct Merged {
+pub(super) struct MergedPoint {
     /// The numbers of the lists.
     values: Vec<String>,
     /// The results; a run may have several.
@@ -31,9 +31,9 @@ const COLUMNS: &[Column] = &[
     ("registered_bytes", "registered", |bytes| figures::memory(bytes as u64)),
 ];
 
-impl Merged {
-    pub(super) fn new(values: &[String], rounds: &[Vec<ResultLine>]) -> Merged {
-        Merged { values: values.to_vec(), lines: ResultLine::merged(rounds) }
+impl MergedPoint {
+    pub(super) fn new(values: &[String], rounds: &[Vec<ResultLine>]) -> MergedPoint {
+        MergedPoint { values: values.to_vec(), lines: ResultLine::merged(rounds) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -91,7 +91,7 @@ fn cell(line: &ResultLine, (key, _, shown): &Column) -> String {
 }
 
 /// All results as comma-separated values, with the names of the columns in the first line.
-pub(super) fn csv(flags: &[String], all: &[Merged]) -> Result<String> {
+pub(super) fn csv(flags: &[String], all: &[MergedPoint]) -> Result<String> {
     let lines: Vec<ResultLine> = all.iter().flat_map(|merged| merged.named(flags)).collect();
     let lines: Vec<&ResultJson> = lines.iter().map(ResultLine::figures).collect();
     let mut keys: Vec<&String> = Vec::new();

@@ -49,7 +49,8 @@ fn listener() -> (Listener<SendRecv>, SocketAddr) {
 /// The listening process: how many measurements it has to report.
 fn host(flags: &[&str], listener: Listener<SendRecv>) -> Result<usize> {
     let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
-    let host = Host::<SendRecv> { common: &common, options: &options, device: &device, listener };
+    let host =
+        ListeningEnd::<SendRecv> { common: &common, options: &options, device: &device, listener };
     let mut report = report::report(false, TakenAt::Receiver);
     session::follow_into(&mut report, parts(&host))?;
     Ok(report.rows())
