@@ -15,10 +15,10 @@ use rdma_conn::device::Device;
 use rdma_conn::direct_read::{Config, Incoming, Listener};
 use rdma_conn::send_recv::ConnectError;
 
-use super::ending::{Hand, Ongoing, Places, Underway};
+use super::ending::{CopyLimits, Hand, Ongoing, Underway};
 use super::place::Root;
-use super::receive::{self, Received};
-use super::report::{Counts, Named, complain, line};
+use super::receive::{self, ReceivedCopy};
+use super::report::{CopySummary, NamedFailures, complain, line};
 use super::tally::Onlooker;
 use crate::cli::CopyArgs;
 
@@ -35,7 +35,7 @@ pub(super) fn listen(
     let into = options.into.as_deref().ok_or_else(|| usage("--listen needs --into DIR"))?;
     let root = Root::open(into)?;
     let listener = Listener::bind(address).map_err(|e| session::cannot_bind(address, e))?;
-    let (underway, places) = (Underway::default(), Places::of_process());
+    let (underway, places) = (Underway::default(), CopyLimits::of_process());
     end_at_a_signal(&underway, common, device, options.once)?;
     remark!("listening on {}", listener.local_addr());
     host::thread::scope(|scope| {
@@ -146,7 +146,7 @@ fn end_at_a_signal(
 /// Reports what has arrived of an interrupted copy.
 fn say_part(common: &CommonArgs, device: &Device, ongoing: &Ongoing, why: Interrupted) {
     let Ongoing { peer, start, tally, .. } = ongoing;
-    let counts = Counts { tally, how: None };
+    let counts = CopySummary { tally, how: None };
     let line = line(device, peer.clone(), counts, host::time::since(*start), Some(why.to_string()));
     match serde_json::to_string(&line).ok().filter(|_| common.json) {
         Some(json) => say!("{json}"),
@@ -193,10 +193,10 @@ fn receive_copy(
     hand.is_at_end();
     let received = received.with_context(|| format!("the copy from {peer}"))?;
     let written = received.written(tally);
-    let Received { not_mapped, failed, differing, finished, error, .. } = received;
-    let named = Named::of(common);
+    let ReceivedCopy { not_mapped, failed, differing, finished, error, .. } = received;
+    let named = NamedFailures::of(common);
     [&failed, &differing].iter().for_each(|noted| noted.complain(&format!("{peer}: "), named));
-    let counts = Counts { tally, how: Some(finished.unwrap_or(written)) };
+    let counts = CopySummary { tally, how: Some(finished.unwrap_or(written)) };
     let text = error.as_ref().map(|e| format!("{e:#}"));
     let mut line = line(device, peer.clone(), counts, host::time::since(*start), text);
     line.not_mapped = not_mapped;

@@ -8,7 +8,7 @@ use base::readable::{bytes, counted_as};
 /// Progress of a copy to one receiver. Relaxed: these numbers are only displayed, and none implies
 /// anything about another.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct CopyTally {
     moved: AtomicU64,
     had: AtomicU64,
     entries: AtomicU64,
@@ -16,7 +16,7 @@ pub(super) struct Tally {
     differing: AtomicU64,
 }
 
-impl Tally {
+impl CopyTally {
     /// Adds `bytes` to those that were transferred.
     pub(super) fn moves(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Tally {
 }
 
 /// Number of entries that have ended at all receivers, of `all`.
-pub(super) fn ended<'a>(tallies: impl Iterator<Item = &'a Tally>, all: u64) -> String {
+pub(super) fn ended<'a>(tallies: impl Iterator<Item = &'a CopyTally>, all: u64) -> String {
     let ended: u64 = tallies.map(|tally| tally.entries() + tally.failed()).sum();
     format!("{ended} of {}", counted_as(all, "entry", "entries"))
 }
@@ -73,7 +73,7 @@ pub(super) fn ended<'a>(tallies: impl Iterator<Item = &'a Tally>, all: u64) -> S
 #[derive(Debug)]
 pub(super) struct Onlooker<'a> {
     whom: String,
-    tally: &'a Tally,
+    tally: &'a CopyTally,
     /// Bytes and entries in all, if these are known.
     whole: Option<(u64, u64)>,
     /// The bytes at the last report, and its time.
@@ -81,7 +81,11 @@ pub(super) struct Onlooker<'a> {
 }
 
 impl<'a> Onlooker<'a> {
-    pub(super) fn new(whom: String, tally: &'a Tally, whole: Option<(u64, u64)>) -> Onlooker<'a> {
+    pub(super) fn new(
+        whom: String,
+        tally: &'a CopyTally,
+        whole: Option<(u64, u64)>,
+    ) -> Onlooker<'a> {
         Onlooker { whom, tally, whole, last: (0, host::time::now()) }
     }
 

@@ -15,7 +15,7 @@ fn refused_by(serve: impl FnOnce(Incoming, Hand)) -> (String, bool) {
             connect_over::<Buffer, _>(&mut stream, &device, &Config::default(), b"").map(drop)
         });
         let incoming = listener.next().unwrap();
-        let hand = underway.enter(incoming.from(), Places::of_process()).unwrap();
+        let hand = underway.enter(incoming.from(), CopyLimits::of_process()).unwrap();
         serve(incoming, hand);
         sender.join().unwrap()
     });
