@@ -16,18 +16,18 @@ use base::table::ResultTable;
 use serde::Serialize;
 
 use crate::cli::FiguresArgs;
-use crate::expect::Tally;
+use crate::expect::StatusTally;
 use crate::headlines::{Compare, HEADLINES, Headline, Role};
-use crate::model::{self, Model};
+use crate::model::{self, DeviceModel};
 use crate::page;
-use crate::report::{Figure, Manifest, Report, replace};
-use named::{Named, experiments};
+use crate::report::{Figure, FiguresReport, Manifest, replace};
+use named::{NamedExperiment, experiments};
 
 pub use named::Parses;
 
 /// A line of `--list --json`.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct FigureLine<'a> {
     figure: &'a str,
     group: &'a str,
     title: &'a str,
@@ -83,11 +83,11 @@ pub fn run(common: &CommonArgs, options: &FiguresArgs, parses: Parses) -> Comman
     }
 }
 
-fn list(common: &CommonArgs, experiments: &[Named]) -> CommandResult {
+fn list(common: &CommonArgs, experiments: &[NamedExperiment]) -> CommandResult {
     let mut table = ResultTable::new(1, &["name", "cases", "runs of\na round", "quick"]);
-    for Named { name, experiment, .. } in experiments {
+    for NamedExperiment { name, experiment, .. } in experiments {
         let runs = |quick| experiment.runs(quick).count();
-        let line = Listed {
+        let line = FigureLine {
             figure: name,
             group: &experiment.group,
             title: &experiment.title,
@@ -108,9 +108,9 @@ fn list(common: &CommonArgs, experiments: &[Named]) -> CommandResult {
     Ok(())
 }
 
-fn print(experiments: &[Named]) -> CommandResult {
+fn print(experiments: &[NamedExperiment]) -> CommandResult {
     let one = experiments.len() == 1;
-    for (at, Named { name, text, .. }) in experiments.iter().enumerate() {
+    for (at, NamedExperiment { name, text, .. }) in experiments.iter().enumerate() {
         let before = if at > 0 { "\n" } else { "" };
         // The output for a single experiment is its file.
         let head = if one { String::new() } else { format!("{before}# {name}.toml\n") };
@@ -130,7 +130,7 @@ fn measure(common: &CommonArgs, options: &FiguresArgs, parses: Parses) -> Comman
         _ => None,
     };
     let folder = folder(options)?;
-    let save = |report: &Report| write_report(folder, report);
+    let save = |report: &FiguresReport| write_report(folder, report);
     let (report, measured) = measure::measure(common, options, &experiments, begun, save)?;
     let shown = show(common, options, folder, &report);
     measured.and(shown)
@@ -153,7 +153,7 @@ struct HeadlineLine<'a> {
 }
 
 /// Prints the papers' figures beside a model: first what it predicts, then what has set its parameters.
-fn say_headlines(common: &CommonArgs, model: &Model) -> Result<()> {
+fn say_headlines(common: &CommonArgs, model: &DeviceModel) -> Result<()> {
     for (role, title) in [(Role::Prediction, "predictions"), (Role::Fit, "fits")] {
         let mut table = ResultTable::new(1, &[title, "paper", "model", "error", ""]);
         let mut reasons = String::new();
@@ -213,9 +213,11 @@ fn predict(
     let experiments = experiments(&options.experiments, parses)?;
     say_headlines(common, &model)?;
     let Some(_) = &options.out else { return Ok(()) };
-    let mut report =
-        Report::new(Manifest { device: format!("the model of {name}"), ..Manifest::default() });
-    for Named { name, experiment, .. } in experiments {
+    let mut report = FiguresReport::new(Manifest {
+        device: format!("the model of {name}"),
+        ..Manifest::default()
+    });
+    for NamedExperiment { name, experiment, .. } in experiments {
         let mut figure = Figure::new(&name, experiment);
         model.draw(&mut figure, false);
         // Of what the model is not about there is nothing to show.
@@ -238,9 +240,9 @@ fn show(
     common: &CommonArgs,
     options: &FiguresArgs,
     folder: &Path,
-    report: &Report,
+    report: &FiguresReport,
 ) -> CommandResult {
-    let tally = Tally::of(report);
+    let tally = StatusTally::of(report);
     let written = Written {
         page: folder.join(page::HTML).display().to_string(),
         figures: report.figures.len(),
@@ -278,8 +280,8 @@ fn print_result(common: &CommonArgs, written: &Written) -> CommandResult {
     Ok(())
 }
 
-fn read(report: &Path) -> Result<Report> {
-    Report::read(report).map_err(|e| as_usage(format!("{e:#}")))
+fn read(report: &Path) -> Result<FiguresReport> {
+    FiguresReport::read(report).map_err(|e| as_usage(format!("{e:#}")))
 }
 
 /// Creates the folder to write to.
@@ -309,7 +311,7 @@ fn write(folder: &Path, page: &str) -> Result<()> {
 }
 
 /// Writes a report, its page, and its charts.
-fn write_report(folder: &Path, report: &Report) -> Result<()> {
+fn write_report(folder: &Path, report: &FiguresReport) -> Result<()> {
     report.save(folder)?;
     let charts = folder.join(page::CHARTS);
     fs::create_dir_all(&charts).with_context(|| charts.display().to_string())?;
