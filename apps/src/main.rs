@@ -151,7 +151,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
 /// command line, 1 for the rest.
 fn report(failure: &CommandError) -> ExitCode {
     let found = || device::peer_not_found().or_else(device::peer_unreached);
-    let is_known = failure.is::<Usage>() || failure.is::<doctor::Failed>();
+    let is_known = failure.is::<Usage>() || failure.is::<doctor::TestsFailed>();
     let why = (!is_known).then(found).flatten();
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     let line = outcome::printable(&format!("{failure:#}{why}"));

@@ -24,13 +24,13 @@ use base::outcome::{CommandError, CommandResult, as_usage, usage};
 use soft_rnic::Roce;
 
 use crate::cli::DoctorArgs;
-pub use report::Failed;
-use report::Report;
+use report::DoctorReport;
+pub use report::TestsFailed;
 
 /// Tests the device here, and the path to a peer if there is one.
 ///
 /// # Errors
-/// [`Failed`]: a test has failed.
+/// [`TestsFailed`]: a test has failed.
 pub fn run(common: &CommonArgs, options: &DoctorArgs) -> CommandResult {
     let is_foreign = |flag: &&&str| !["--json", "--device"].contains(*flag);
     if let Some(flag) = common.given().iter().find(is_foreign) {
@@ -49,7 +49,7 @@ pub fn run(common: &CommonArgs, options: &DoctorArgs) -> CommandResult {
     };
     let roce: Roce = text.parse().map_err(as_usage)?;
     let peer = options.connect.as_deref().map(|peer| address(peer, roce.ip)).transpose()?;
-    let mut report = Report::new(common.json);
+    let mut report = DoctorReport::new(common.json);
     let here = local::check(&mut report, &roce, options.listen || peer.is_some())?;
     match (here, peer) {
         (Some(here), Some(peer)) => path::check(&mut report, name, here, peer)?,

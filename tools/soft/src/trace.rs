@@ -21,11 +21,11 @@ pub fn run(common: &CommonArgs, options: &TraceArgs) -> CommandResult {
     }
     let found = files::read(&options.files)?;
     let shown = if options.all { usize::MAX } else { SHOWN };
-    let known = why::Known::of(&found);
+    let known = why::KnownTraces::of(&found);
     for i in 0..found.len() {
         let report = why::report(&known, i, options.events as usize);
         if common.json {
-            say!("{}", serde_json::to_string(&json::Line::of(&report))?);
+            say!("{}", serde_json::to_string(&json::TraceLine::of(&report))?);
             continue;
         }
         if i > 0 {
