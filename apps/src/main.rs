@@ -31,7 +31,7 @@ use cmd::{bench, devices, multicast, pingpong, pipe, sweep};
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let points = match points::of(&words, &Args::command()) {
+    let points = match points::parse(&words, &Args::command()) {
         Ok(points) => points,
         Err(why) => return report(&outcome::usage(why)),
     };

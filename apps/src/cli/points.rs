@@ -58,7 +58,7 @@ struct ListFlag {
 ///
 /// # Errors
 /// The flag, and what is wrong with its list.
-pub(crate) fn of(words: &[OsString], program: &Command) -> Result<Option<Points>, String> {
+pub(crate) fn parse(words: &[OsString], program: &Command) -> Result<Option<Points>, String> {
     let mut program = program.clone();
     program.build();
     let Some((at, command)) = command(words, &program) else { return Ok(None) };

@@ -88,17 +88,17 @@ impl ProtocolKind {
 
     /// The flags of its settings.
     pub(crate) fn flags(self) -> Vec<FlagSpec> {
-        fn of<C>(settings: &[Setting<C>]) -> Vec<FlagSpec> {
+        fn flag_specs<C>(settings: &[Setting<C>]) -> Vec<FlagSpec> {
             let flags = settings.iter().map(|setting| setting.flag);
             flags.filter(|flag| !flag.name.is_empty()).collect()
         }
         match self {
-            ProtocolKind::SendRecv => of(send_recv::SETTINGS),
-            ProtocolKind::BufferedRead => of(buffered_read::SETTINGS),
-            ProtocolKind::BufferedWrite => of(buffered_write::SETTINGS),
-            ProtocolKind::DirectRead => of(direct_read::SETTINGS),
-            ProtocolKind::DirectWrite => of(direct_write::SETTINGS),
-            ProtocolKind::SharedWrite => of(shared_write::SETTINGS),
+            ProtocolKind::SendRecv => flag_specs(send_recv::SETTINGS),
+            ProtocolKind::BufferedRead => flag_specs(buffered_read::SETTINGS),
+            ProtocolKind::BufferedWrite => flag_specs(buffered_write::SETTINGS),
+            ProtocolKind::DirectRead => flag_specs(direct_read::SETTINGS),
+            ProtocolKind::DirectWrite => flag_specs(direct_write::SETTINGS),
+            ProtocolKind::SharedWrite => flag_specs(shared_write::SETTINGS),
         }
     }
 

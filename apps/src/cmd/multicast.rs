@@ -39,7 +39,7 @@ pub(crate) fn run(common: &CommonArgs, options: &MulticastArgs) -> CommandResult
         }
         return between::run(common, options, &configs, &device);
     }
-    let traffic = GroupTraffic::of(options);
+    let traffic = GroupTraffic::from_args(options);
     let label = |config: &Config| format!("{} members, {}", config.members, config.policy);
     let labels: Vec<String> = configs.iter().map(label).collect();
     let rounds = traffic.rounds(options.rounds.unwrap_or(RoundsArgs::DEFAULT));

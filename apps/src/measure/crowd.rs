@@ -88,7 +88,7 @@ impl MessageTally {
         self.sum = self.sum.wrapping_add(verify::mix(number));
     }
 
-    fn of(all: impl IntoIterator<Item = MessageTally>) -> MessageTally {
+    fn sum(all: impl IntoIterator<Item = MessageTally>) -> MessageTally {
         all.into_iter().fold(MessageTally::default(), |a, b| MessageTally {
             count: a.count + b.count,
             sum: a.sum.wrapping_add(b.sum),
@@ -139,7 +139,7 @@ pub(crate) fn measure(
         true => Ok(sent?),
         false => sent,
     };
-    let (received, sent) = (MessageTally::of(received?), sent?);
+    let (received, sent) = (MessageTally::sum(received?), sent?);
     let since = since(device, before);
     drop(transfers);
     ensure!(
@@ -191,7 +191,7 @@ fn all_sent(
         all.and(sent)
     });
     let closed = sender.close();
-    let sent = MessageTally::of(sent?);
+    let sent = MessageTally::sum(sent?);
     closed?;
     Ok(sent)
 }

@@ -16,7 +16,7 @@ pub(crate) enum ProcessorDistance {
 
 impl ProcessorDistance {
     /// The distance of processors between which a line takes this time.
-    pub(crate) fn of(line_ns: f64) -> ProcessorDistance {
+    pub(crate) fn from_line_ns(line_ns: f64) -> ProcessorDistance {
         if line_ns <= NEAR_NS { ProcessorDistance::Near } else { ProcessorDistance::Far }
     }
 

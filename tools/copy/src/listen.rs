@@ -125,7 +125,7 @@ fn end_at_a_signal(
 ) -> Result<()> {
     let (underway, common, device) = (underway.clone(), common.clone(), device.clone());
     signals::watch(move |signal| {
-        let why = Interrupted::of(signal);
+        let why = Interrupted::from_name(signal);
         underway.interrupt(why, |left| {
             left.iter().for_each(|ongoing| say_part(&common, &device, ongoing, why));
             let which = match left.len() {
@@ -194,7 +194,7 @@ fn receive_copy(
     let received = received.with_context(|| format!("the copy from {peer}"))?;
     let written = received.written(tally);
     let ReceivedCopy { not_mapped, failed, differing, finished, error, .. } = received;
-    let named = NamedFailures::of(common);
+    let named = NamedFailures::from_args(common);
     [&failed, &differing].iter().for_each(|noted| noted.complain(&format!("{peer}: "), named));
     let counts = CopySummary { tally, how: Some(finished.unwrap_or(written)) };
     let text = error.as_ref().map(|e| format!("{e:#}"));

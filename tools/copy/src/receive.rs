@@ -154,7 +154,7 @@ impl PieceDestination {
     /// Returns the destination that was asked for, or the faster one: a card writes to a file's
     /// pages by itself, and so no processor has to copy; the software device is the processor, to
     /// which a mapping is more work than a write.
-    fn of(options: &CopyArgs, device: &Device) -> PieceDestination {
+    fn choose(options: &CopyArgs, device: &Device) -> PieceDestination {
         match (options.buffers, options.mapped, device.copies_on_processor()) {
             (true, ..) => PieceDestination::Buffers("--buffers was given"),
             (_, false, true) => PieceDestination::Buffers(
@@ -215,7 +215,7 @@ impl<'a> CopyReceiver<'a> {
             patience: PATIENCE,
             root,
             force: options.force,
-            maps: PieceDestination::of(options, device),
+            maps: PieceDestination::choose(options, device),
             syncs: !options.no_sync,
             refused: HashSet::new(),
             buffers,

@@ -92,7 +92,7 @@ pub(super) enum NamedFailures {
 impl NamedFailures {
     const MOST: usize = 20;
 
-    pub(super) fn of(common: &CommonArgs) -> NamedFailures {
+    pub(super) fn from_args(common: &CommonArgs) -> NamedFailures {
         if common.verbose > 0 { NamedFailures::All } else { NamedFailures::Some }
     }
 

@@ -86,7 +86,7 @@ fn report_at_a_signal(
 ) -> Result<()> {
     let (told, sending, bar) = (told.clone(), sending.clone(), bar.clone());
     signals::watch(move |signal| {
-        let why = Interrupted::of(signal);
+        let why = Interrupted::from_name(signal);
         let end = |sent| {
             bar.finish_and_clear();
             let reported = told.report(&ToOne::all(sent, Some(why)));
@@ -171,7 +171,7 @@ impl ReportData {
     /// Reports what each receiver has; returns how many of them lack something.
     fn report(&self, sent: &[ToOne]) -> Result<u32> {
         let ReportData { common, device, entries, left_out } = self;
-        let named = NamedFailures::of(common);
+        let named = NamedFailures::from_args(common);
         // What cannot be read is reported once, not for each receiver that lacks it.
         let unreadable: BTreeMap<usize, &str> = sent
             .iter()

@@ -242,7 +242,7 @@ fn show(
     folder: &Path,
     report: &FiguresReport,
 ) -> CommandResult {
-    let tally = StatusTally::of(report);
+    let tally = StatusTally::count(report);
     let written = Written {
         page: folder.join(page::HTML).display().to_string(),
         figures: report.figures.len(),

@@ -48,7 +48,7 @@ pub(crate) struct StatusTally {
 
 impl StatusTally {
     /// Evaluates all figures of a report.
-    pub(crate) fn of(report: &FiguresReport) -> StatusTally {
+    pub(crate) fn count(report: &FiguresReport) -> StatusTally {
         let Manifest { device, quick, .. } = &report.manifest;
         let mut tally = StatusTally::default();
         let all = report.figures.iter().flat_map(|figure| {

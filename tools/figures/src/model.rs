@@ -360,7 +360,7 @@ pub(crate) struct CurveError {
 
 impl CurveError {
     /// That of a curve which predicts a case; nothing without points to compare.
-    pub(crate) fn of(figure: &Figure, curve: &Predicted) -> Option<CurveError> {
+    pub(crate) fn compare(figure: &Figure, curve: &Predicted) -> Option<CurveError> {
         let series = figure.series(curve.case.as_deref()?)?;
         let divisor = figure.experiment.axis(Some(&curve.y))?.divisor();
         let errors: Vec<(f64, u64)> = curve

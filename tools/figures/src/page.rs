@@ -46,7 +46,7 @@ pub(crate) fn charts(report: &FiguresReport) -> Vec<(String, String)> {
 /// The report cannot be serialised as JSON or CSV, which the page embeds.
 pub(crate) fn page(report: &FiguresReport) -> anyhow::Result<String> {
     let manifest = &report.manifest;
-    let tally = StatusTally::of(report);
+    let tally = StatusTally::count(report);
     let (json, csv) = (report.json()?, report.csv()?);
     let body = html! {
         header {

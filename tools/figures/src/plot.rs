@@ -193,7 +193,8 @@ impl Plot {
     pub(super) fn layout(&self, format: ChartWidth) -> Drawing {
         let (width, height) = format.size();
         let marks = || self.lines.iter().flat_map(|line| &line.marks);
-        let x = AxisRange::of(self.x.scale, marks().map(|m| m.x).chain(self.xs.iter().copied()));
+        let x =
+            AxisRange::covering(self.x.scale, marks().map(|m| m.x).chain(self.xs.iter().copied()));
         let y = AxisRange::rounded(self.y.scale, marks().flat_map(|m| [m.low, m.y, m.high]));
         let mut drawing = Drawing { width, height: 0.0, texts: Vec::new(), shapes: Vec::new() };
         let ticks = self.y_ticks(&y, height - 2.0 * ROW);

@@ -35,7 +35,7 @@ pub fn run(common: &CommonArgs, options: &SoftArgs) -> CommandResult {
     refuse_flags(options, name, arguments)?;
     let trace = options.trace.as_deref().map(trace).transpose()?;
     let plan = options.faults.as_deref().map(plan).transpose()?;
-    let report = report::ReportFile::of(&options.report)?;
+    let report = report::ReportFile::parse(&options.report)?;
     let path = program::find(name, std::env::var_os("PATH").as_deref())?;
     program::check(&path)?;
     let faults = options.faults.as_deref().zip(plan.as_ref()).map(seeded);
@@ -47,7 +47,7 @@ pub fn run(common: &CommonArgs, options: &SoftArgs) -> CommandResult {
         .arg0(name)
         .args(arguments)
         .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD).as_deref()));
-    let outcome = match options.check.as_deref().map(supervised::FailCondition::of) {
+    let outcome = match options.check.as_deref().map(supervised::FailCondition::from_flag) {
         Some(fails) if fails != supervised::FailCondition::Never || report.is_some() => {
             let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
             supervised::run(program, &words.collect::<Vec<_>>(), (fails, report.as_ref()))

@@ -21,11 +21,11 @@ pub fn run(common: &CommonArgs, options: &TraceArgs) -> CommandResult {
     }
     let found = files::read(&options.files)?;
     let shown = if options.all { usize::MAX } else { SHOWN };
-    let known = why::KnownTraces::of(&found);
+    let known = why::KnownTraces::index(&found);
     for i in 0..found.len() {
         let report = why::report(&known, i, options.events as usize);
         if common.json {
-            say!("{}", serde_json::to_string(&json::TraceLine::of(&report))?);
+            say!("{}", serde_json::to_string(&json::TraceLine::from_findings(&report))?);
             continue;
         }
         if i > 0 {

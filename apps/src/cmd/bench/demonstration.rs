@@ -39,7 +39,7 @@ struct Sample {
 impl Sample {
     /// The same before and after.
     fn distance(&self) -> Option<ProcessorDistance> {
-        let [before, after] = self.line_ns.map(|ns| ns.map(ProcessorDistance::of));
+        let [before, after] = self.line_ns.map(|ns| ns.map(ProcessorDistance::from_line_ns));
         before.filter(|_| before == after)
     }
 }
@@ -121,7 +121,7 @@ impl Rows {
             ResultTable::new(1, &["size", "sequential", "unbatched", "batched", "batched,\nbytes"]);
         let mut notes = String::new();
         if let Some(ns) = self.line_ns {
-            let name = ProcessorDistance::of(ns).name();
+            let name = ProcessorDistance::from_line_ns(ns).name();
             let _ = write!(
                 notes,
                 "\nA line of memory goes from one processor to the other in {ns:.0} ns ({name})."

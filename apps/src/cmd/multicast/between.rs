@@ -36,7 +36,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let (joined, traffic) = match (options.ends.listen, configs) {
         (Some(address), [config]) => {
-            let traffic = GroupTraffic::of(options);
+            let traffic = GroupTraffic::from_args(options);
             let leader = Leader::bind(address);
             let leader = leader.map_err(|e| advised(e, |e| cannot_bind(address, e)))?;
             let (address, more) = (leader.local_addr(), config.members - 1);

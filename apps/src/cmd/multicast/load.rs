@@ -80,7 +80,7 @@ struct Burst {
 }
 
 impl Burst {
-    fn of(size: u64, policy: Policy) -> Burst {
+    fn new(size: u64, policy: Policy) -> Burst {
         let k = match policy {
             Policy::Every(k) => k.into(),
             Policy::Opportunistic | Policy::OpportunisticWithNulls => 1,
@@ -128,7 +128,7 @@ impl SenderLoad {
             lone: traffic
                 .lone_us
                 .map(|pause| Lone { pause: Pause::new(Duration::from_micros(pause)), last: None }),
-            paced: traffic.burst.map(|size| Burst::of(size, policy)),
+            paced: traffic.burst.map(|size| Burst::new(size, policy)),
             limit: traffic.messages,
             flush_every: traffic.flush_every,
             sent: 0,

@@ -27,7 +27,7 @@ pub(super) struct GroupTraffic {
 }
 
 impl GroupTraffic {
-    pub(super) fn of(options: &MulticastArgs) -> GroupTraffic {
+    pub(super) fn from_args(options: &MulticastArgs) -> GroupTraffic {
         GroupTraffic {
             size: options.size,
             seconds: options.seconds,

@@ -34,7 +34,7 @@ impl QueueIndex {
 
     /// The position of the queue; one that does not exist if it is unknown.
     #[inline]
-    fn of(&self, id: QueueId) -> usize {
+    fn position(&self, id: QueueId) -> usize {
         let at = id.get().wrapping_sub(self.first) as usize;
         self.positions.get(at).map_or(usize::MAX, |position| usize::from(*position))
     }
@@ -219,7 +219,7 @@ impl SendQueues {
     }
 
     #[inline]
-    fn of(&self, rank: usize) -> &SendQueueState {
+    fn queue_to(&self, rank: usize) -> &SendQueueState {
         &self.queues[self.routes[rank].queue]
     }
 
@@ -252,13 +252,13 @@ impl SendQueues {
     /// Requests to this rank that can be staged now.
     #[inline]
     pub(super) fn room(&self, rank: usize) -> u32 {
-        self.of(rank).room()
+        self.queue_to(rank).room()
     }
 
     /// Requests staged on the queue to this rank, and not posted.
     #[inline]
     pub(super) fn staged(&self, rank: usize) -> u32 {
-        self.of(rank).queue.staged()
+        self.queue_to(rank).queue.staged()
     }
 
     /// Requests staged and not posted, on all queues.
@@ -396,7 +396,7 @@ impl SendQueues {
     ) -> Result<usize> {
         let taken = self.cq.poll(&mut self.batch)?;
         for completion in self.batch.drain() {
-            let at = self.index.of(completion.queue_id());
+            let at = self.index.position(completion.queue_id());
             let Some(sending) = self.queues.get_mut(at) else { continue };
             if let Some(error) = completion.error() {
                 return Err(error).context(LOST);

@@ -3,7 +3,7 @@ use std::sync::mpsc::channel;
 use super::*;
 
 fn interrupted() -> Interrupted {
-    Interrupted::of("SIGTERM")
+    Interrupted::from_name("SIGTERM")
 }
 
 #[test]

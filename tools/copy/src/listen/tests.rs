@@ -19,7 +19,7 @@ fn refused_by(serve: impl FnOnce(Incoming, Hand)) -> (String, bool) {
         serve(incoming, hand);
         sender.join().unwrap()
     });
-    let is_free = underway.interrupt(Interrupted::of("SIGTERM"), <[_]>::is_empty);
+    let is_free = underway.interrupt(Interrupted::from_name("SIGTERM"), <[_]>::is_empty);
     (refused.unwrap_err().to_string(), is_free)
 }
 

@@ -29,7 +29,7 @@ fn the_flags_select_mapped_files_or_buffers() {
     let device = rdma_conn::device::soft().unwrap();
     let landing = |flags: &[&str]| {
         let line = [&["copy", "--listen", "127.0.0.1:0", "--into", "."], flags].concat();
-        PieceDestination::of(&CopyCommandLine::parse_from(line).options, &device)
+        PieceDestination::choose(&CopyCommandLine::parse_from(line).options, &device)
     };
     assert_eq!(landing(&["--mapped"]), PieceDestination::Files);
     let why = |flags: &[&str]| match landing(flags) {

@@ -28,7 +28,7 @@ run = "bench --unacked 8 --batch {x}"
 "#;
 
 /// A figure with these values of the cases a and b.
-fn of(expect: &str, a: &[f64], b: &[f64]) -> Figure {
+fn figure_with(expect: &str, a: &[f64], b: &[f64]) -> Figure {
     let experiment = Experiment::parse("e.toml", &format!("{HEAD}{expect}")).unwrap();
     let mut figure = Figure::new("f", experiment.clone());
     for run in experiment.runs(false) {
@@ -43,7 +43,7 @@ fn of(expect: &str, a: &[f64], b: &[f64]) -> Figure {
 }
 
 fn status(expect: &str, a: &[f64], b: &[f64]) -> ExpectationStatus {
-    let verdicts = verdicts(&of(expect, a, b), "soft0", false);
+    let verdicts = verdicts(&figure_with(expect, a, b), "soft0", false);
     assert_eq!(verdicts.len(), 1);
     verdicts[0].status
 }
@@ -102,14 +102,15 @@ fn a_value_is_compared_in_the_unit_of_its_axis() {
     assert_eq!(status(&at("", "at_most = 3.95"), UP, DOWN), ExpectationStatus::Failed);
     assert_eq!(status(&at("", "at_least = 1.5"), UP, DOWN), ExpectationStatus::Failed);
     assert_eq!(status(&at("", "at_most = 0"), &[0.0; 4], DOWN), ExpectationStatus::Passed);
-    let verdict = |x, bound| verdicts(&of(&at(x, bound), UP, DOWN), "soft0", false)[0].clone();
+    let verdict =
+        |x, bound| verdicts(&figure_with(&at(x, bound), UP, DOWN), "soft0", false)[0].clone();
     let one = verdict("x = 8, ", "at_most = 5");
     assert_eq!((&*one.expected, &*one.found), ("Rate: a, Batch 8: at most 5 msg/s", "4"));
     let each = verdict("", "at_least = 0.5, at_most = 4");
     assert_eq!(each.expected, "Rate: a, each point: at least 0.5 msg/s, at most 4 msg/s");
     let text =
         format!("{HEAD}{}", at("x = 8, ", "at_most = 0.004")).replace("\"msg/s\"", "\"k msg/s\"");
-    let mut figure = of(&at("x = 8, ", "at_most = 5"), UP, DOWN);
+    let mut figure = figure_with(&at("x = 8, ", "at_most = 5"), UP, DOWN);
     figure.experiment = Experiment::parse("e.toml", &text).unwrap();
     assert_eq!(verdicts(&figure, "soft0", false)[0].status, ExpectationStatus::Passed, "4 msg/s");
 }
@@ -117,7 +118,7 @@ fn a_value_is_compared_in_the_unit_of_its_axis() {
 #[test]
 fn a_verdict_has_the_sentence_that_its_expectation_stands_for() {
     let expect = "claim = \"It rises.\"\nmonotone = { case = \"a\", direction = \"rising\" }";
-    let verdict = &verdicts(&of(expect, UP, DOWN), "soft0", false)[0];
+    let verdict = &verdicts(&figure_with(expect, UP, DOWN), "soft0", false)[0];
     assert_eq!(verdict.claim.as_deref(), Some("It rises."));
 }
 
@@ -195,7 +196,7 @@ fn what_was_not_measured_neither_holds_nor_fails() {
 #[test]
 fn a_quick_run_is_judged_by_its_own_points() {
     let expect = "monotone = { case = \"a\", direction = \"rising\" }";
-    let mut figure = of(expect, &[1.0, 9.0, 9.0, 4.0], DOWN);
+    let mut figure = figure_with(expect, &[1.0, 9.0, 9.0, 4.0], DOWN);
     figure.series[0].points.retain(|point| [1, 8].contains(&point.x));
     assert_eq!(verdicts(&figure, "soft0", true)[0].status, ExpectationStatus::Passed);
     assert_eq!(verdicts(&figure, "soft0", false)[0].status, ExpectationStatus::NotMeasured);
@@ -204,18 +205,18 @@ fn a_quick_run_is_judged_by_its_own_points() {
 #[test]
 fn a_verdict_says_what_was_expected_and_found() {
     let expect = "ratio = { of = \"a\", to = \"b\", x = 8, at_least = 5 }";
-    let verdict = &verdicts(&of(expect, UP, DOWN), "soft0", false)[0];
+    let verdict = &verdicts(&figure_with(expect, UP, DOWN), "soft0", false)[0];
     assert_eq!(verdict.expected, "Rate: a divided by b, Batch 8: at least 5");
     assert_eq!(verdict.found, "4");
     let expect = "monotone = { case = \"a\", direction = \"rising\", tolerance_percent = 10 }";
-    let verdict = &verdicts(&of(expect, DOWN, UP), "soft0", false)[0];
+    let verdict = &verdicts(&figure_with(expect, DOWN, UP), "soft0", false)[0];
     assert_eq!(verdict.expected, "Rate: a rises, but for 10 %");
     assert_eq!(verdict.found, "75 % back");
 }
 
 #[test]
 fn a_report_counts_its_verdicts() {
-    let tally = StatusTally::of(&sample::report(1.0));
+    let tally = StatusTally::count(&sample::report(1.0));
     assert!(tally.passed > 0, "{tally:?}");
     assert_eq!(tally.not_measured, 0, "a whole run has every point");
 }
@@ -223,7 +224,7 @@ fn a_report_counts_its_verdicts() {
 #[test]
 fn an_expectation_about_a_device_is_evaluated_on_no_other() {
     let expect = "on = \"soft0@card\"\nratio = { of = \"a\", to = \"b\", x = 8, at_least = 5 }";
-    let figure = of(expect, UP, DOWN);
+    let figure = figure_with(expect, UP, DOWN);
     let on = |device| verdicts(&figure, device, false)[0].clone();
     assert_eq!(on("soft0@card=connectx5,slow=8").status, ExpectationStatus::Failed);
     assert_eq!(
@@ -231,18 +232,18 @@ fn an_expectation_about_a_device_is_evaluated_on_no_other() {
         (ExpectationStatus::Elsewhere, "only on soft0@card")
     );
     // A name behind = is the whole name.
-    let of_soft0 = of(&expect.replace("soft0@card", "=soft0"), UP, DOWN);
+    let of_soft0 = figure_with(&expect.replace("soft0@card", "=soft0"), UP, DOWN);
     let on_soft0 = |device| verdicts(&of_soft0, device, false)[0].clone();
     assert_eq!(on_soft0("soft0").status, ExpectationStatus::Failed);
     let card = on_soft0("soft0@card=connectx5");
     assert_eq!((card.status, &*card.found), (ExpectationStatus::Elsewhere, "only on soft0"));
     let mut report = FiguresReport::new(Manifest { device: "soft0".into(), ..sample::manifest() });
     report.figures.push(figure);
-    assert_eq!(StatusTally::of(&report), StatusTally::default());
+    assert_eq!(StatusTally::count(&report), StatusTally::default());
     report.manifest.device = "soft0@card=connectx5".into();
     let misses = vec!["f: Rate: a divided by b, Batch 8: at least 5; found 4".into()];
     assert_eq!(
-        StatusTally::of(&report),
+        StatusTally::count(&report),
         StatusTally { failed: 1, misses, ..StatusTally::default() }
     );
 }

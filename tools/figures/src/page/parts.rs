@@ -171,7 +171,7 @@ pub(super) fn model_errors(figure: &Figure) -> Markup {
     let errors: Vec<_> = figure
         .predicted
         .iter()
-        .filter_map(|curve| Some((curve, CurveError::of(figure, curve)?)))
+        .filter_map(|curve| Some((curve, CurveError::compare(figure, curve)?)))
         .collect();
     let percent = |part: f64| format!("{} %", digits(100.0 * part));
     html! {

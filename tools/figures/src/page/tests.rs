@@ -203,7 +203,7 @@ fn two_reports_are_on_one_page() {
 fn expectations_show_as_they_have_come_out() {
     let report = sample::report(1.0);
     let page = page(&report).unwrap();
-    let tally = StatusTally::of(&report);
+    let tally = StatusTally::count(&report);
     assert_eq!(page.matches("<li class=\"passed\"").count(), tally.passed);
     assert_eq!(page.matches("<li class=\"failed\"").count(), tally.failed);
     assert!(tally.failed > 0 && page.contains(&parts::tally(tally)));

@@ -59,7 +59,7 @@ fn processes<S: serde::Serializer>(all: &[Checked], to: S) -> Result<S::Ok, S::E
 
 impl ReportFile {
     /// The words behind `--report`: a format, and a file in a folder that is there.
-    pub(super) fn of(words: &[OsString]) -> Result<Option<ReportFile>, CommandError> {
+    pub(super) fn parse(words: &[OsString]) -> Result<Option<ReportFile>, CommandError> {
         let [format, file] = words else { return Ok(None) };
         let format = match format.as_encoded_bytes() {
             b"junit" => ReportFormat::Junit,

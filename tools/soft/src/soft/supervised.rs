@@ -34,7 +34,7 @@ pub(super) enum FailCondition {
 
 impl FailCondition {
     /// By the value of `--check`.
-    pub(super) fn of(check: &str) -> FailCondition {
+    pub(super) fn from_flag(check: &str) -> FailCondition {
         match check {
             "fail" => FailCondition::WithFindings,
             "strict" => FailCondition::WithNotes,

@@ -42,7 +42,7 @@ impl ProcessState {
 
     /// The process of this number, if it is still the one that started then: a number is used
     /// again.
-    fn of(number: u32, started: u64) -> ProcessState {
+    fn query(number: u32, started: u64) -> ProcessState {
         let text = std::fs::read(format!("/proc/{number}/stat")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         if trace::started(number) != Some(started) {
@@ -68,7 +68,7 @@ pub(super) fn read(names: &[PathBuf]) -> Result<Vec<ReadTrace>, CommandError> {
         let is_one = files.len() == 1;
         for file in files {
             match read_one(&file) {
-                Ok(trace) => found.push(ReadTrace::of(file, trace)),
+                Ok(trace) => found.push(ReadTrace::new(file, trace)),
                 Err(failure) if is_one => return Err(failure),
                 // The others are worth reading all the same.
                 Err(failure) => remark!("rdma-conn: {}", printable(&format!("{failure:#}"))),
@@ -79,8 +79,8 @@ pub(super) fn read(names: &[PathBuf]) -> Result<Vec<ReadTrace>, CommandError> {
 }
 
 impl ReadTrace {
-    fn of(file: PathBuf, trace: Trace) -> ReadTrace {
-        let process = ProcessState::of(trace.process, trace.started);
+    fn new(file: PathBuf, trace: Trace) -> ReadTrace {
+        let process = ProcessState::query(trace.process, trace.started);
         ReadTrace { file, trace, process }
     }
 }

@@ -128,7 +128,7 @@ fn ended<'a>(end: &why::FailedQp<'a>) -> FailedQpJson<'a> {
 }
 
 impl<'a> TraceLine<'a> {
-    pub(super) fn of(report: &'a ProcessFindings<'a>) -> TraceLine<'a> {
+    pub(super) fn from_findings(report: &'a ProcessFindings<'a>) -> TraceLine<'a> {
         let trace = &report.found.trace;
         TraceLine {
             file: report.found.file.display().to_string(),

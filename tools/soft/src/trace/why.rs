@@ -28,7 +28,7 @@ struct Numbers<'a> {
 }
 
 impl<'a> KnownTraces<'a> {
-    pub(super) fn of(all: &'a [ReadTrace]) -> KnownTraces<'a> {
+    pub(super) fn index(all: &'a [ReadTrace]) -> KnownTraces<'a> {
         let (mut pairs, mut ended) = (HashMap::new(), HashMap::new());
         for (nth, found) in all.iter().enumerate() {
             for pair in &found.trace.queue_pairs {
@@ -37,12 +37,12 @@ impl<'a> KnownTraces<'a> {
             let why = ends(&found.trace).into_iter().map(|end| (end.number, end.why));
             ended.extend(why.map(|(number, why)| (number, (found.trace.process, why))));
         }
-        KnownTraces { traces: all.iter().map(Numbers::of).collect(), pairs, ended }
+        KnownTraces { traces: all.iter().map(Numbers::from_trace).collect(), pairs, ended }
     }
 }
 
 impl<'a> Numbers<'a> {
-    fn of(found: &'a ReadTrace) -> Numbers<'a> {
+    fn from_trace(found: &'a ReadTrace) -> Numbers<'a> {
         let Trace { queue_pairs, shared_queues, completion_queues, .. } = &found.trace;
         Numbers {
             found,
@@ -196,7 +196,7 @@ fn queue_pair<'a>(
     let receive = |request| outstanding(trace, request, StuckReason::Receive { pair, of });
     StuckQueue {
         of: QueueOwner::Pair(pair),
-        peer: TracedPeer::of(pair, known),
+        peer: TracedPeer::find(pair, known),
         sends: pair.sends.iter().map(send).collect(),
         receives: pair.receives.iter().map(receive).collect(),
     }
@@ -226,7 +226,7 @@ pub(super) struct TracedPeer<'a> {
 }
 
 impl TracedPeer<'_> {
-    fn of<'a>(pair: &QueuePair, known: &'a KnownTraces<'a>) -> Option<TracedPeer<'a>> {
+    fn find<'a>(pair: &QueuePair, known: &'a KnownTraces<'a>) -> Option<TracedPeer<'a>> {
         let &(nth, peer) = known.pairs.get(&pair.peer?)?;
         let numbers = &known.traces[nth];
         let shared = peer.srq.and_then(|srq| numbers.shared_queues.get(&srq));

@@ -98,7 +98,7 @@ impl RecvQueues {
             taken = self.cq.poll(&mut self.batch)?;
         }
         for completion in self.batch.drain() {
-            let position = self.index.of(completion.queue_id());
+            let position = self.index.position(completion.queue_id());
             let Some(receiving) = self.queues.get_mut(position) else { continue };
             if self.touched.last() != Some(&position) {
                 self.touched.push(position);

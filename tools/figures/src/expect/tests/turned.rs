@@ -71,7 +71,7 @@ fn each_expectation_fails_once_it_is_turned_round() {
                 let manifest = Manifest { device: on.into(), ..sample::manifest() };
                 let mut report = FiguresReport::new(manifest);
                 report.figures.push(results(&experiment, expect, holds));
-                StatusTally::of(&report).check()
+                StatusTally::count(&report).check()
             };
             let what = format!("{}, expectation {}: {expect:?}", builtin.name, n + 1);
             assert!(check(true).is_ok(), "{what}: {:?}", check(true));
