@@ -128,7 +128,7 @@ pub(crate) trait MeasuredProtocol: rdma_conn::Protocol {
     fn check_told(config: &Self::Settings, size: u32) -> Result<()>;
 
     /// Changes what this end has chosen so that it fits what the connecting end has told.
-    fn fit(config: &mut Self::Settings) {
+    fn clamp_settings(config: &mut Self::Settings) {
         let _ = config;
     }
 
@@ -305,7 +305,7 @@ pub(crate) fn hosted<K: MeasuredProtocol>(
 ) -> Result<K::Settings> {
     let mut config = config::<K>(common, args, purpose, size);
     set_terms::<K>(&mut config, terms)?;
-    K::fit(&mut config);
+    K::clamp_settings(&mut config);
     Ok(config)
 }
 

@@ -115,7 +115,7 @@ impl MeasuredProtocol for SendRecv {
         Ok(())
     }
 
-    fn fit(config: &mut Config) {
+    fn clamp_settings(config: &mut Config) {
         config.repost_batch = config.repost_batch.min(config.recv_depth);
         config.signal_every = config.signal_every.min(config.unacked);
     }

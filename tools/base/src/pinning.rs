@@ -85,14 +85,14 @@ pub fn pin_process(cpus: Option<&Cpus>) -> CommandResult {
 
 /// Has this thread, the one of this number, run on one of the listed processors.
 pub fn pin_thread(number: usize) {
-    let Some(cpu) = LIST.get().and_then(|list| on(list, number)) else { return };
+    let Some(cpu) = LIST.get().and_then(|list| processor_of_thread(list, number)) else { return };
     if let Err(e) = sched_setaffinity(None, &Cpus::set(&[cpu])) {
         tracing::warn!(cpu, error = %e, "a thread was not pinned");
     }
 }
 
 /// The processor of a thread.
-fn on(list: &Cpus, number: usize) -> Option<usize> {
+fn processor_of_thread(list: &Cpus, number: usize) -> Option<usize> {
     list.list.get(number.checked_rem(list.list.len())?).copied()
 }
 

@@ -138,7 +138,7 @@ impl PartialFile {
         let (offset, _) = self.span(piece, bytes.len() as u64)?;
         ensure!(hash(bytes) == expected, OTHER);
         self.file.write_all_at(bytes, offset)?;
-        self.has(piece, expected)
+        self.record(piece, expected)
     }
 
     /// Checks a piece that has landed in the file itself. It is read from the file, and not from
@@ -147,10 +147,10 @@ impl PartialFile {
     pub(super) fn landed(&mut self, piece: u64, expected: Hash, bytes: u64) -> Result<()> {
         let (offset, len) = self.span(piece, bytes)?;
         ensure!(hash_of_part(&self.file, offset, len)? == expected, OTHER);
-        self.has(piece, expected)
+        self.record(piece, expected)
     }
 
-    fn has(&mut self, piece: u64, hash: Hash) -> Result<()> {
+    fn record(&mut self, piece: u64, hash: Hash) -> Result<()> {
         ensure!(piece == self.hashes.len() as u64, "a piece out of order");
         self.hashes.push(hash);
         Ok(())

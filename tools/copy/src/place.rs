@@ -75,7 +75,7 @@ static GATHERED: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 pub(super) struct FileClaim((u64, u64));
 
 impl FileClaim {
-    fn on(file: &File) -> Result<FileClaim> {
+    fn take(file: &File) -> Result<FileClaim> {
         let stat = fstat(file)?;
         let number = (stat.st_dev, stat.st_ino);
         ensure!(GATHERED.lock().insert(number), BUSY);
@@ -362,7 +362,7 @@ impl DirectoryEntry {
             Ok(()) => {}
         }
         let file = File::from(fd);
-        let claim = FileClaim::on(&file)?;
+        let claim = FileClaim::take(&file)?;
         // The copy that had it before may have finished it, or given it up, before we had the lock.
         // From now on the name is ours: only the holder of the lock renames or removes it.
         ensure!(self.gathers_in(&file)?, "another copy has just finished it");

@@ -208,7 +208,7 @@ pub(super) fn line<'a>(
         peer,
         entries: tally.entries(),
         bytes: tally.moved(),
-        bytes_present: tally.had(),
+        bytes_present: tally.present(),
         seconds,
         bytes_per_s: tally.moved() as f64 / seconds.max(1e-9),
         destination: how.map_or("unknown", |how| destination(how.mapped, how.buffered)),

@@ -290,7 +290,7 @@ impl<'a> CopySender<'a> {
         let first = if same { have } else { 0 };
         hashes.truncate(first as usize);
         let had = (first * super::wire::PIECE as u64).min(entry.len);
-        self.tally.has(had);
+        self.tally.add_present(had);
         self.bar.inc(had);
         for piece in first..total {
             let found = match runner.get((at as u32, piece), entry, &file)? {

@@ -10,7 +10,7 @@ use base::readable::{bytes, counted_as};
 #[derive(Debug, Default)]
 pub(super) struct CopyTally {
     moved: AtomicU64,
-    had: AtomicU64,
+    present: AtomicU64,
     entries: AtomicU64,
     failed: AtomicU64,
     differing: AtomicU64,
@@ -23,8 +23,8 @@ impl CopyTally {
     }
 
     /// Adds `bytes` to those that the receiver had already.
-    pub(super) fn has(&self, bytes: u64) {
-        self.had.fetch_add(bytes, Ordering::Relaxed);
+    pub(super) fn add_present(&self, bytes: u64) {
+        self.present.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// One more entry is there.
@@ -54,8 +54,8 @@ impl CopyTally {
         self.moved.load(Ordering::Relaxed)
     }
 
-    pub(super) fn had(&self) -> u64 {
-        self.had.load(Ordering::Relaxed)
+    pub(super) fn present(&self) -> u64 {
+        self.present.load(Ordering::Relaxed)
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -91,7 +91,8 @@ impl<'a> Onlooker<'a> {
 
     /// A line about the progress since the last one.
     pub(super) fn line(&mut self) -> String {
-        let (moved, had, entries) = (self.tally.moved(), self.tally.had(), self.tally.entries());
+        let (moved, had, entries) =
+            (self.tally.moved(), self.tally.present(), self.tally.entries());
         let (before, then) = std::mem::replace(&mut self.last, (moved, host::time::now()));
         let seconds = self.last.1.duration_since(then).as_secs_f64().max(1e-9);
         let rate = bytes(((moved - before) as f64 / seconds) as u64);

@@ -93,10 +93,10 @@ impl<'a, K: MeasuredProtocol> BenchCase<'a, K> {
 }
 
 fn title(line: &ResultLine) -> String {
-    let many = match (line.count("senders").unwrap_or(1), line.is("single_receiver")) {
+    let many = match (line.count("senders").unwrap_or(1), line.is_true("single_receiver")) {
         (1, _) => String::new(),
         (n, true) => format!(", {n} senders to one queue"),
-        (n, false) if line.is("single_sender") => format!(", one thread to {n} receivers"),
+        (n, false) if line.is_true("single_sender") => format!(", one thread to {n} receivers"),
         (n, false) => {
             let threads = line.count("threads").unwrap_or(1);
             let threads = counted_as(threads, "receiving thread", "receiving threads");

@@ -89,7 +89,7 @@ impl Burst {
     }
 
     /// Reports whether the next messages may go: those that were pushed are stable.
-    fn may(&self, sender: &Sender) -> bool {
+    fn may_send(&self, sender: &Sender) -> bool {
         self.pushed.is_none_or(|ticket| sender.is_delivered(ticket))
     }
 
@@ -103,7 +103,7 @@ impl Burst {
 
 impl Lone {
     /// Reports whether the next message may go.
-    fn may(&mut self, sender: &Sender, now: Instant) -> bool {
+    fn may_send(&mut self, sender: &Sender, now: Instant) -> bool {
         match self.last {
             None => true,
             Some(last) => sender.is_delivered(last) && self.pause.is_over(now),
@@ -141,19 +141,19 @@ impl SenderLoad {
         if !self.flush()? {
             return Ok(());
         }
-        if self.paced.as_ref().is_some_and(|burst| !burst.may(&self.sender)) {
+        if self.paced.as_ref().is_some_and(|burst| !burst.may_send(&self.sender)) {
             return Ok(());
         }
         let most = self.paced.as_ref().map_or(most, |burst| burst.size);
         let is_lone = self.lone.is_some();
-        if self.lone.as_mut().is_some_and(|lone| !lone.may(&self.sender, now)) {
+        if self.lone.as_mut().is_some_and(|lone| !lone.may_send(&self.sender, now)) {
             return Ok(());
         }
         // What has no company is timed to the moment, not to the pass.
         let (most, now) = if is_lone { (1, host::time::now()) } else { (most, now) };
         let due = self.due(now).min(self.sent.saturating_add(most));
         while self.sent < due && (self.flush_every.is_none() || self.until_flush > 0) {
-            match self.one(now) {
+            match self.send_one(now) {
                 Err(SendError::WindowFull) => break,
                 other => other?,
             }
@@ -161,7 +161,7 @@ impl SenderLoad {
         Ok(())
     }
 
-    fn one(&mut self, now: Instant) -> Result<(), SendError> {
+    fn send_one(&mut self, now: Instant) -> Result<(), SendError> {
         stamp(&mut self.bytes, self.sent, now - self.began);
         let ticket = self.sender.try_send(&self.bytes)?;
         if let Some(lone) = &mut self.lone {
@@ -204,7 +204,7 @@ impl SenderLoad {
         let is_flushed = self.flush_every.is_none() || self.until_flush > 0;
         let is_sent = is_flushed && self.limit.is_some_and(|limit| self.sent >= limit);
         let SenderLoad { lone, sender, .. } = self;
-        is_sent && lone.as_mut().is_none_or(|lone| lone.may(sender, host::time::now()))
+        is_sent && lone.as_mut().is_none_or(|lone| lone.may_send(sender, host::time::now()))
     }
 }
 

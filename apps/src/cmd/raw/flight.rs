@@ -33,7 +33,7 @@ pub(super) struct FaultCounts {
 }
 
 impl FaultCounts {
-    pub(super) fn and(self, more: FaultCounts) -> FaultCounts {
+    pub(super) fn merge(self, more: FaultCounts) -> FaultCounts {
         FaultCounts {
             lost: self.lost + more.lost,
             reordered: self.reordered + more.reordered,

@@ -165,7 +165,7 @@ fn title(line: &ResultLine) -> String {
         Some(_) => ", cut into datagrams, losses repaired",
         None => "",
     };
-    let assumed = match line.is("assumed_in_order") {
+    let assumed = match line.is_true("assumed_in_order") {
         true => "; that bytes arrive in order is assumed: the device does not promise it",
         false => "",
     };

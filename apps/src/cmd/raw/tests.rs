@@ -132,7 +132,7 @@ fn every_verb_works_with_many_requests_and_queue_pairs() {
             let pingpong = one(&format!("pingpong --op {op} {args} {mode}"));
             assert_eq!(messages(&pingpong), if op == "read" { 50 } else { 100 }, "{op} {mode}");
             for line in [bench, pingpong] {
-                assert_eq!((per_message(&line), line.is("verified")), (Some(1.0), true));
+                assert_eq!((per_message(&line), line.is_true("verified")), (Some(1.0), true));
             }
         }
     }
@@ -197,7 +197,7 @@ fn without_faults_nothing_is_lost() {
         )) {
             let none = [Some(0), None, Some(0), Some(0), None, None];
             assert_eq!((messages(&line), faults(&line)), (100, none), "{mode}");
-            assert_eq!((per_message(&line), line.is("verified")), (Some(1.0), true), "{mode}");
+            assert_eq!((per_message(&line), line.is_true("verified")), (Some(1.0), true), "{mode}");
         }
         // So few that all fit into the receives.
         let line = one(&format!("bench {mode} --size 40 --messages 50"));
@@ -205,7 +205,7 @@ fn without_faults_nothing_is_lost() {
         // The receiver does not notice plain WRITEs.
         let known = line.text("protocol") != "raw-write";
         assert_eq!(line.count("lost"), known.then_some(0), "{mode}");
-        assert_eq!(line.is("verified"), line.text("protocol") == "raw-send", "{mode}");
+        assert_eq!(line.is_true("verified"), line.text("protocol") == "raw-send", "{mode}");
     }
 }
 
@@ -230,7 +230,7 @@ fn losses_of_datagrams_are_repaired() {
         let args = format!("bench --op send --transport ud --reliable {sizes} --messages 60{mode}");
         let lines = lines(&args);
         for line in &lines {
-            assert_eq!((messages(line), line.is("verified")), (60 * senders(line), true));
+            assert_eq!((messages(line), line.is_true("verified")), (60 * senders(line), true));
             assert_eq!((line.count("lost"), line.count("reordered")), (None, None), "{args}");
         }
         let is_repaired = lines.iter().any(|line| line.count("resent") > Some(0));

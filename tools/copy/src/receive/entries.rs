@@ -61,7 +61,7 @@ impl CopyReceiver<'_> {
         match file.end(hash, self.force) {
             Ok((had, other_mode)) => {
                 self.files.remove(&entry);
-                self.tally.has(had);
+                self.tally.add_present(had);
                 if let Some(why) = other_mode {
                     self.differs(entry, self.name(entry).into_owned(), &why)?;
                 }

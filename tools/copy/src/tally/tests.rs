@@ -6,7 +6,7 @@ fn a_line_tells_what_is_there_and_of_how_much() {
     let mut receiver = Onlooker::new("there".into(), &tally, None);
     assert_eq!(receiver.line(), "there: 0 B, 0 entries, 0 B/s");
     tally.moves(5);
-    tally.has(20_000);
+    tally.add_present(20_000);
     tally.done();
     assert!(receiver.line().starts_with("there: 20.0 kB, 1 entry, "));
     let mut sender = Onlooker::new("here".into(), &tally, Some((30_000, 3)));

@@ -25,7 +25,7 @@ pub(super) fn experiments(asked: &[String], parses: Parses) -> Result<Vec<NamedE
         return builtin::ALL.iter().map(of_command).collect();
     }
     let all: Vec<NamedExperiment> =
-        asked.iter().map(|name| one(name, parses)).collect::<Result<_>>()?;
+        asked.iter().map(|name| find(name, parses)).collect::<Result<_>>()?;
     for (at, named) in all.iter().enumerate() {
         if all[..at].iter().any(|other| other.name == named.name) {
             let name = &named.name;
@@ -54,7 +54,7 @@ fn of_command(builtin: &builtin::Builtin) -> Result<NamedExperiment> {
 }
 
 /// A built-in experiment, or a file.
-fn one(name: &str, parses: Parses) -> Result<NamedExperiment> {
+fn find(name: &str, parses: Parses) -> Result<NamedExperiment> {
     if let Some(builtin) = builtin::named(name) {
         return of_command(builtin);
     }

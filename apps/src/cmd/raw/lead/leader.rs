@@ -211,7 +211,7 @@ impl<'a> RawLeader<'a> {
         self.account();
         let sent = self.lanes.iter().map(|lane| lane.flight.sent()).collect();
         let faults = self.lanes.iter().map(|lane| lane.flight.faults());
-        let faults = faults.fold(FaultCounts::default(), FaultCounts::and);
+        let faults = faults.fold(FaultCounts::default(), FaultCounts::merge);
         let elapsed = self.now.saturating_duration_since(self.start);
         LedResult { classes: self.classes, sent, faults, ..LedResult::one_way(elapsed) }
     }
