@@ -174,7 +174,7 @@ impl ResultLine {
     }
 
     /// Reports whether something is said to be so.
-    pub(crate) fn is(&self, key: &str) -> bool {
+    pub(crate) fn is_true(&self, key: &str) -> bool {
         self.figures.get(key) == Some(&Value::Bool(true))
     }
 
@@ -185,7 +185,7 @@ impl ResultLine {
 
     /// Says whether payloads were checked.
     pub(crate) fn checked(&self) -> &'static str {
-        if self.is("verified") { "payloads checked" } else { "payloads not checked" }
+        if self.is_true("verified") { "payloads checked" } else { "payloads not checked" }
     }
 
     /// The size of its messages.
