@@ -302,6 +302,10 @@ impl NewLink for LinkDraft {
         receiver.links.push(PeerLink { line, peer, has_message: false });
         peer
     }
+
+    fn abandon(line: QpEnd, _: &mut Receiver) {
+        drop(line);
+    }
 }
 
 /// One end of a connected queue pair.

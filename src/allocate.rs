@@ -25,7 +25,8 @@ pub(crate) fn filled<T>(
     Ok(values.into_boxed_slice())
 }
 
-/// A queue by which `buffers` buffers are given back.
+/// A queue by which `buffers` buffers are given back: a count of this end's own settings, for which the
+/// process aborts where there is no memory.
 pub(crate) fn repost_queue(buffers: u32) -> io::Result<RepostQueue<Box<[RepostWord]>>> {
     let words = (0..words_for(buffers)).map(|_| RepostWord::new());
     let made = RepostQueue::new(words.collect(), buffers);

@@ -1,5 +1,7 @@
 //! A half of a connection in the making, and its queue pair.
 
+use std::fmt;
+
 use conn_core::handshake::Endpoint;
 use verbs_safe::{
     CompletionQueue, ProtectionDomain, QueuePair, QueuePairConfig, RecvQueue, Recycle, RemoteAccess,
@@ -98,6 +100,12 @@ impl<T, D, R> HalfDraft<T, D, R> {
     }
 }
 
+impl<T, D, R> fmt::Debug for HalfDraft<T, D, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HalfDraft").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
 impl<T: HalfTerms, D, R> NewHalf for HalfDraft<T, D, R> {
     type Terms = T;
     type Done = D;
@@ -129,7 +137,8 @@ pub(crate) trait LinkHost {
     /// Gives a link a place, and its peer a number.
     fn add(&mut self, link: Self::Link) -> Peer;
 
-    /// Ends a link that has got no place. The peer can have used the link's own memory only.
+    /// Ends a link that has got no place. Here its peer can have used the link's own memory only: a
+    /// receiver whose links share memory overrides this.
     fn forget(&mut self, link: Self::Link) {
         drop(link);
     }

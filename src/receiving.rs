@@ -18,8 +18,9 @@ use crate::places::{LinkPlaces, Peered};
 use crate::taking::{Takes, waits_for_messages};
 use crate::wait::{Deadline, POLL_SLEEP};
 use crate::waiting::{CqWaiting, Waits};
+use crate::wire::ConnectedQp;
 
-pub(crate) use receives::ReceivesCopies;
+pub(crate) use receives::{ReceivesCopies, receives_copies};
 
 /// A receiver's side of one queue pair.
 pub(crate) trait ReceiverLink: Peered + Debug {
@@ -133,6 +134,24 @@ impl<L: ReceiverLink> CopyReceiving<L> {
 
     pub(crate) fn cq(&self) -> &CompletionQueue {
         &self.waiting.cq
+    }
+
+    pub(crate) fn peers(&self) -> usize {
+        self.places.open() as usize
+    }
+
+    pub(crate) fn registered_bytes(&self) -> u64 {
+        let own: u64 = self.places.iter().map(|place| place.link.registered_bytes()).sum();
+        own + L::shared_bytes(&self.shared)
+    }
+
+    pub(crate) fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
+        self.places.qp_of(peer)
+    }
+
+    /// Has [`stop`](Self::stop) wait for nothing.
+    pub(crate) fn abandon(&mut self) {
+        self.waiting.common.linger = Duration::ZERO;
     }
 
     /// Messages handed out, and their bytes.

@@ -215,11 +215,8 @@ pub trait NewLink: NewHalf {
     fn join(done: Self::Done, receiver: &mut Self::Receiver) -> Peer;
 
     /// The handshake has failed after all. The peer may have sent already: buffers that the
-    /// receiver's links share must not go with this one. Here it has none of them, and is dropped.
-    fn abandon(done: Self::Done, receiver: &mut Self::Receiver) {
-        let _ = receiver;
-        drop(done);
-    }
+    /// receiver's links share must not go with this one.
+    fn abandon(done: Self::Done, receiver: &mut Self::Receiver);
 }
 
 /// The peer's end of a half.

@@ -311,7 +311,7 @@ fn end_without(change: impl Fn(&mut Row, Rank) + Send + 'static) -> GroupError {
     bounded(move || {
         // The liar lives; the other one is missed by its link.
         let link = support::link(support::budget::mortal());
-        let config = Config { suspect_after: Duration::from_secs(10), link, ..config() };
+        let config = Config { suspect_after: Duration::from_secs(8), link, ..config() };
         let ([mut leader, other], _, mut liar) = group(config);
         let gone = other.rank();
         leader.sender().try_send(b"undelivered").unwrap();

@@ -237,8 +237,7 @@ fn a_connection_that_cannot_be_accepted_waits() {
     let (mut receiving, to) = SpawnedProcess::listener_limited(50, &receiver);
     let silent: Vec<_> = (0..60).map(|_| TcpStream::connect(to).unwrap()).collect();
     receiving.wait_for("cannot accept a connection");
-    // Accepting is retried many times until the first handshake times out.
-    receiving.wait_for("did not finish the handshake");
+    // Accepting is retried until they go, or their handshakes time out.
     drop(silent);
     let sent = sender(&source, &[&to.to_string()]).ended();
     assert!(sent.status.success(), "{sent:?}");

@@ -6,7 +6,7 @@ use super::in_place::InPlace;
 use super::link::DirectWriteLink;
 use crate::error::RecvError;
 use crate::posting::field;
-use crate::receiving::{CopyReceiving, ReceivesCopies};
+use crate::receiving::{CopyReceiving, ReceivesCopies, receives_copies};
 use crate::wait::Deadline;
 
 /// Counters of what a receiver has done so far.
@@ -110,6 +110,8 @@ impl ReceivesCopies for Receiver {
 
     field!(receiving, receiving_mut: CopyReceiving<DirectWriteLink>);
 }
+
+receives_copies!(Receiver);
 
 impl Drop for Receiver {
     fn drop(&mut self) {

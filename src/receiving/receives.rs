@@ -2,16 +2,8 @@
 //! [`CopyReceiving`].
 
 use std::fmt::Debug;
-use std::time::Duration;
 
 use super::{CopyReceiving, ReceiverLink};
-use crate::arm::Arm;
-use crate::copies::{IntoMessage, Message};
-use crate::error::RecvError;
-use crate::half::{RecvHalf, driven};
-use crate::peer::Peer;
-use crate::wait::Deadline;
-use crate::wire::ConnectedQp;
 
 /// A receiver that is a [`CopyReceiving`], and whose messages are copies.
 pub(crate) trait ReceivesCopies: Debug + Send + Sized {
@@ -21,46 +13,58 @@ pub(crate) trait ReceivesCopies: Debug + Send + Sized {
     fn receiving_mut(&mut self) -> &mut CopyReceiving<Self::Link>;
 }
 
-impl<R: ReceivesCopies> RecvHalf for R {
-    type Message = Message;
+/// Makes a [`RecvHalf`](crate::RecvHalf) of a [`ReceivesCopies`].
+macro_rules! receives_copies {
+    ($receiver:ty) => {
+        impl $crate::RecvHalf for $receiver {
+            type Message = $crate::copies::Message;
 
-    fn peers(&self) -> usize {
-        self.receiving().places.open() as usize
-    }
+            fn peers(&self) -> usize {
+                self.receiving().peers()
+            }
 
-    fn registered_bytes(&self) -> u64 {
-        let CopyReceiving { places, shared, .. } = self.receiving();
-        let own: u64 = places.iter().map(|place| place.link.registered_bytes()).sum();
-        own + R::Link::shared_bytes(shared)
-    }
+            fn registered_bytes(&self) -> u64 {
+                self.receiving().registered_bytes()
+            }
 
-    #[inline]
-    fn try_recv(&mut self) -> Result<Message, RecvError> {
-        self.receiving_mut().try_recv().map(IntoMessage::into_message)
-    }
+            #[inline]
+            fn try_recv(&mut self) -> Result<$crate::copies::Message, $crate::error::RecvError> {
+                self.receiving_mut().try_recv().map($crate::copies::IntoMessage::into_message)
+            }
 
-    #[inline]
-    fn try_recv_each(&mut self, each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
-        self.receiving_mut().try_recv_each(each)
-    }
+            #[inline]
+            fn try_recv_each(
+                &mut self,
+                each: impl FnMut($crate::peer::Peer, &[u8]),
+            ) -> Result<usize, $crate::error::RecvError> {
+                self.receiving_mut().try_recv_each(each)
+            }
 
-    fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
-        self.receiving_mut().arm()
-    }
+            fn arm(&mut self) -> Result<$crate::arm::Arm<'_>, $crate::error::RecvError> {
+                self.receiving_mut().arm()
+            }
+        }
+
+        impl $crate::half::driven::Receiver for $receiver {
+            type Taken = $crate::copies::Message;
+
+            fn recv_until(
+                &mut self,
+                deadline: $crate::wait::Deadline,
+            ) -> Result<$crate::copies::Message, $crate::error::RecvError> {
+                self.receiving_mut()
+                    .recv_until(deadline)
+                    .map($crate::copies::IntoMessage::into_message)
+            }
+
+            fn qp_of(&self, peer: $crate::peer::Peer) -> Option<&$crate::wire::ConnectedQp> {
+                self.receiving().qp_of(peer)
+            }
+
+            fn abandon(&mut self) {
+                self.receiving_mut().abandon();
+            }
+        }
+    };
 }
-
-impl<R: ReceivesCopies> driven::Receiver for R {
-    type Taken = Message;
-
-    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        self.receiving_mut().recv_until(deadline).map(IntoMessage::into_message)
-    }
-
-    fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.receiving().places.qp_of(peer)
-    }
-
-    fn abandon(&mut self) {
-        self.receiving_mut().waiting.common.linger = Duration::ZERO;
-    }
-}
+pub(crate) use receives_copies;

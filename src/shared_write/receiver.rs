@@ -2,7 +2,7 @@
 
 use super::link::SharedWriteLink;
 use crate::posting::field;
-use crate::receiving::{CopyReceiving, ReceivesCopies};
+use crate::receiving::{CopyReceiving, ReceivesCopies, receives_copies};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,6 +48,8 @@ impl ReceivesCopies for Receiver {
 
     field!(receiving, receiving_mut: CopyReceiving<SharedWriteLink>);
 }
+
+receives_copies!(Receiver);
 
 impl Drop for Receiver {
     fn drop(&mut self) {

@@ -138,7 +138,8 @@ impl Table {
     /// # Safety
     /// Every function does what its manual page says for arguments that obey it;
     /// in particular it writes only where it was asked to, what it returns stays
-    /// valid until it is destroyed, and all may be called from any thread.
+    /// valid until it is destroyed, and all may be called from any thread, by several
+    /// at once on one object.
     pub const unsafe fn new(verbs: &'static Verbs) -> Table {
         Table(verbs)
     }

@@ -1,15 +1,21 @@
 //! The gate and the full run: one table of steps, each with its budget on two processors.
 //!
 //! Steps run one after the other, and the first that fails ends the run: a check that cannot run has
-//! failed. A step that takes longer than its budget is named in a warning.
+//! failed. A step that mostly waits runs [beside](StepRuns::Beside) those that follow it in the table. A
+//! step that takes longer than its budget is named in a warning.
 
-use std::process::Command;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use StepRuns::{Always, Full, Gate};
+use crate::process_tree::end_tree;
+use crate::target::target_folder;
+
+use StepRuns::{Always, Beside, Full, Gate};
 
 /// A check.
 struct GateStep {
@@ -26,6 +32,8 @@ enum StepRuns {
     Always,
     /// The gate only: the full run has a step that does all of this, and more.
     Gate,
+    /// As [`Gate`](StepRuns::Gate), while the steps behind it in the table run. It has one command.
+    Beside,
     /// The full run only.
     Full,
 }
@@ -59,6 +67,8 @@ const STEPS: &[GateStep] = &[
     step("modules and folders use each other one way", Always, 10, &["cargo xtask circles"]),
     step("README: the main job", Always, 160, &["cargo run --release --quiet -- bench"]),
     step("README: the tests", Always, 530, &["cargo test --workspace"]),
+    // An emulated machine, which keeps one processor busy, and waits for its own tests.
+    step("rxe0, beside perftest, and with roce over UDP", Beside, 750, &["cargo xtask vm gate"]),
     step("lane apart", Gate, 30, &["cargo xtask lane apart --gate"]),
     step("lane distant", Gate, 30, &["cargo xtask lane distant --gate"]),
     step("lane wired", Gate, 40, &["cargo xtask lane wired --gate"]),
@@ -101,7 +111,6 @@ const STEPS: &[GateStep] = &[
     step("fuzz targets, longer", Full, 450, &["SECONDS_EACH=15 fuzz/run.sh"]),
     step("packages", Always, 80, &[".ci/packages"]),
     step("packages, built", Full, 180, &[".ci/packages built"]),
-    step("rxe0, beside perftest, and with roce over UDP", Gate, 600, &["cargo xtask vm gate"]),
     step("rxe0, whole", Full, 1500, &["cargo xtask vm test"]),
     step("rxe: with roce over UDP, whole", Full, 1500, &["cargo xtask vm interop"]),
     step("rxe0: every case beside perftest", Full, 400, &["cargo xtask vm compare --quick"]),
@@ -151,10 +160,21 @@ struct StepTime {
 fn run(which: StepRuns, choice: &StepChoice) -> Result<()> {
     let start = Instant::now();
     let mut taken = Vec::new();
-    let is_in = |step: &&GateStep| [Always, which].contains(&step.runs) && choice.has(step);
+    let runs = |step: &GateStep| match step.runs {
+        Always => true,
+        Gate | Beside => which == Gate,
+        Full => which == Full,
+    };
+    let is_in = |step: &&GateStep| runs(step) && choice.has(step);
     ensure!(STEPS.iter().any(|step| is_in(&step)), "no step has that in its title");
+    let mut beside = Vec::new();
     for step in STEPS.iter().filter(is_in) {
         println!("=== {}", step.title);
+        if step.runs == Beside {
+            println!("=== {}: begins, beside what follows", step.title);
+            beside.push(BesideStep::start(step)?);
+            continue;
+        }
         let (begin, before) = (Instant::now(), processor_seconds()?);
         for command in step.commands {
             if let Err(e) = execute(command) {
@@ -166,12 +186,75 @@ fn run(which: StepRuns, choice: &StepChoice) -> Result<()> {
         println!("=== {}: {} s", step.title, time.as_secs());
         taken.push(StepTime { step, time, processor_seconds: used - before });
     }
+    for started in beside {
+        let (step, before) = (started.step, processor_seconds()?);
+        let ended = started.end();
+        let Ok(time) = ended else {
+            print_times(&taken, start.elapsed());
+            let commands = step.commands.join(" ");
+            bail!(
+                "=== FAILED: {}: {:#}: run it again with `{commands}`",
+                step.title,
+                ended.unwrap_err()
+            );
+        };
+        println!("=== {}: {} s", step.title, time.as_secs());
+        taken.push(StepTime { step, time, processor_seconds: processor_seconds()? - before });
+    }
     print_times(&taken, start.elapsed());
     println!("=== all passed");
     Ok(())
 }
 
+/// A step that runs beside others. It ends with this.
+struct BesideStep {
+    step: &'static GateStep,
+    begin: Instant,
+    child: Child,
+    /// What it prints, which would be mixed with the output of the others.
+    output: File,
+}
+
+impl BesideStep {
+    fn start(step: &'static GateStep) -> Result<BesideStep> {
+        let [line] = step.commands else { bail!("{}: one command", step.title) };
+        let path = target_folder()?.join("beside.log");
+        let output = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let output = output.with_context(|| format!("creating {}", path.display()))?;
+        let mut command = command(line);
+        command.stdout(output.try_clone()?).stderr(output.try_clone()?);
+        let child = command.spawn().with_context(|| format!("starting {line}"))?;
+        Ok(BesideStep { step, begin: Instant::now(), child, output })
+    }
+
+    /// Waits for its end, and prints its output; returns the time that it took.
+    fn end(mut self) -> Result<Duration> {
+        let status = self.child.wait().context("waiting for a step")?;
+        let time = self.begin.elapsed();
+        self.output.rewind()?;
+        std::io::copy(&mut self.output, &mut std::io::stdout())?;
+        std::io::stdout().flush()?;
+        ensure!(status.success(), "{status}");
+        Ok(time)
+    }
+}
+
+impl Drop for BesideStep {
+    fn drop(&mut self) {
+        // Where another step has failed.
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            end_tree(&mut self.child);
+        }
+    }
+}
+
 fn execute(line: &str) -> Result<()> {
+    let status = command(line).status().with_context(|| format!("starting {line}"))?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+fn command(line: &str) -> Command {
     let mut command = Command::new("env");
     command.args(line.split_whitespace()).envs(ENVIRONMENT.iter().copied());
     // What cargo has set for this program alone: it would have others built again.
@@ -179,9 +262,7 @@ fn execute(line: &str) -> Result<()> {
         command.env_remove(name);
     }
     command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_MANIFEST_PATH");
-    let status = command.status().with_context(|| format!("starting {line}"))?;
-    ensure!(status.success(), "{status}");
-    Ok(())
+    command
 }
 
 /// Processor time of all child processes that have ended and were waited for, in seconds.

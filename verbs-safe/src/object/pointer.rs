@@ -32,7 +32,8 @@ impl<T> ObjectPtr<T> {
 /// still access that.
 pub(crate) fn destroyed<U>(what: &str, result: Result<(), Errno>, uses: impl FnOnce() -> U) {
     if let Err(errno) = result {
-        leaked(what, errno);
+        // First: the report runs code of the program, which may panic.
         std::mem::forget(uses());
+        leaked(what, errno);
     }
 }

@@ -24,7 +24,7 @@ use crate::error::MapError;
 pub(crate) use file::map_file;
 use maker::Maker;
 
-/// A zeroed, page-aligned mapping of memory that has no name.
+/// A page-aligned mapping, which is zeroed and of memory that has no name.
 ///
 /// ```
 /// let mapping = verbs_safe::Mapping::new(10_000)?;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::cache::GuestCache;
+use crate::process_tree::end_tree;
 
 /// Set up by the guest before the command starts, see there.
 const SCRIPT: &str = include_str!("guest.sh");
@@ -103,7 +104,7 @@ impl Guest {
         let err = pass_on(child.stderr.take().expect("piped"), std::io::stderr(), &last);
         let ended = self.wait(&mut child, shared);
         if ended.is_err() {
-            end(&mut child);
+            end_tree(&mut child);
         }
         for thread in [out, err] {
             thread.join().expect("passes lines on");
@@ -228,36 +229,4 @@ fn pass_on(
             line.clear();
         }
     })
-}
-
-/// Ends the processes that `child` has started, then `child` itself: an emulator that has
-/// lost its parent is no longer found among its descendants.
-fn end(child: &mut Child) {
-    for id in descendants(child.id()) {
-        if let Some(pid) = rustix::process::Pid::from_raw(id as i32) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-/// The processes below `root`, from /proc.
-fn descendants(root: u32) -> Vec<u32> {
-    let of = |pid: u32| -> Vec<u32> {
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        threads
-            .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
-            .flat_map(|list| {
-                list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()
-            })
-            .collect()
-    };
-    let mut all = of(root);
-    let mut next = 0;
-    while next < all.len() {
-        all.extend(of(all[next]));
-        next += 1;
-    }
-    all
 }
