@@ -8,7 +8,7 @@ use std::sync::{Arc, Once, Weak};
 
 use host::sync::Mutex;
 
-use crate::enums::{Named, named_enum};
+use crate::enums::{NamedEnum, named_enum};
 use crate::per_process::{PerProcess, variable};
 
 use super::claims::{Bytes, Claims};

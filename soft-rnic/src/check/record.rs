@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Result, Write};
 
-use crate::enums::{Named, named_enum};
+use crate::enums::{NamedEnum, named_enum};
 
 /// The environment variable that names the file of the record. `rdma-conn soft` sets it.
 pub const RECORD: &str = "RDMA_CONN_SOFT_CHECK_RECORD";

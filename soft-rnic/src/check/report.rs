@@ -5,7 +5,7 @@ use std::io::Write;
 use host::sync::Mutex;
 
 use crate::cancellation::Uncancelled;
-use crate::enums::{Named, named_enum};
+use crate::enums::{NamedEnum, named_enum};
 
 use super::record::{Mark, RECORD, Record};
 

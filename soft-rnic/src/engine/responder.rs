@@ -27,12 +27,12 @@ mod xrc;
 use std::sync::Arc;
 
 use crate::lock::Guard;
-use crate::memory::span::{Span, SpanBuf};
+use crate::memory::span::{MemSpan, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Responder, Srq};
-use crate::queues::outcome::Reply;
-use crate::queues::wqe::Op;
+use crate::queues::outcome::PeerReply;
+use crate::queues::wqe::SqOp;
 
 pub(crate) use delivery::Message;
 use delivery::{Data, Delivery};
@@ -69,7 +69,7 @@ impl<'a> Session<'a> {
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-    ) -> Result<bool, Reply> {
+    ) -> Result<bool, PeerReply> {
         let is_one_senders = self.peer.srq.is_none() && self.peer.transport.is_reliable();
         let takes_parts = srqn.is_none() && is_one_senders && self.peer.check().is_none();
         let (named, op) = (srqn.map(|srqn| self.named(srqn)), message.wqe.op);
@@ -87,14 +87,14 @@ impl<'a> Session<'a> {
     pub(crate) fn place_part(
         &mut self,
         message: &Message<'_>,
-        (offset, part): (usize, Span<'_>),
+        (offset, part): (usize, MemSpan<'_>),
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-    ) -> Result<u32, Reply> {
+    ) -> Result<u32, PeerReply> {
         let receive = self.responder.consumer.position();
         let mut delivery = self.delivery([], message, room, writer, deferred);
-        delivery.judge(Op::Send)?;
+        delivery.judge(SqOp::Send)?;
         delivery.place_part(offset, part);
         Ok(receive)
     }
@@ -108,7 +108,7 @@ impl<'a> Session<'a> {
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-    ) -> Reply {
+    ) -> PeerReply {
         let srq = self.named(srqn);
         let mut delivery = self.delivery([srq.as_ref()], message, room, writer, deferred);
         match message.on_demand {
@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-    ) -> Reply {
+    ) -> PeerReply {
         let mut delivery = self.delivery([], message, room, writer, deferred);
         if message.on_demand {
             return delivery.carry_out_on_demand();
@@ -135,12 +135,12 @@ impl<'a> Session<'a> {
         // Code of its own for each operation: with the operation asked for at each step, a WRITE
         // takes 673 instructions (post to poll, 64 bytes, lists of 8) instead of 640.
         match message.wqe.op {
-            Op::Send => delivery.carry_out(Op::Send),
-            Op::Write => delivery.carry_out(Op::Write),
-            Op::Read => delivery.carry_out(Op::Read),
-            op @ (Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite) => delivery.carry_out(op),
+            SqOp::Send => delivery.carry_out(SqOp::Send),
+            SqOp::Write => delivery.carry_out(SqOp::Write),
+            SqOp::Read => delivery.carry_out(SqOp::Read),
+            op @ (SqOp::CompareSwap | SqOp::FetchAdd | SqOp::AtomicWrite) => delivery.carry_out(op),
             // They go to no peer.
-            Op::BindMw | Op::LocalInv => Reply::Silence,
+            SqOp::BindMw | SqOp::LocalInv => PeerReply::Silence,
         }
     }
 
@@ -161,7 +161,7 @@ impl<'a> Session<'a> {
 impl<const XRC: usize> Delivery<'_, '_, XRC> {
     /// Checks a message whose data are not there yet: returns whether its buffers are not on demand,
     /// or the reply if it is refused.
-    fn judge(&mut self, op: Op) -> Result<bool, Reply> {
+    fn judge(&mut self, op: SqOp) -> Result<bool, PeerReply> {
         self.data = Data::Unread;
         match self.begin(op) {
             Ok(_) => Ok(!self.room.on_demand),
@@ -170,7 +170,7 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
     }
 
     #[inline(always)]
-    fn carry_out(&mut self, op: Op) -> Reply {
+    fn carry_out(&mut self, op: SqOp) -> PeerReply {
         let begun = match self.begin(op) {
             Ok(begun) => begun,
             Err(refusal) => return self.reject(refusal),

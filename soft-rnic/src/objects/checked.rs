@@ -16,13 +16,13 @@ use crate::memory::lists::resolve;
 use crate::memory::mr_table::{MW_BIND, REMOTE_ATOMIC, REMOTE_WRITE};
 use crate::memory::null_memory::is_zeroes;
 use crate::memory::on_demand;
-use crate::memory::span::{Span, SpanBuf};
+use crate::memory::span::{MemSpan, SpanBuf};
 use crate::objects::mr::Region;
 use crate::objects::qp::Parts;
 use crate::objects::quiescence;
 use crate::objects::state::{Channel, Context, Cq, Device, Pd, Qp, XrcSrq};
-use crate::queues::qp_state::Transport;
-use crate::queues::wqe::{Request, Wqe, len_of};
+use crate::queues::qp_state::QpTransport;
+use crate::queues::wqe::{Wqe, WqeRef, len_of};
 
 /// Objects.
 impl Context {
@@ -203,7 +203,7 @@ impl Device {
         pd: u32,
         sges: &[ibv_sge],
         len: u64,
-        act: impl FnOnce(&[Span<'_>]) -> R,
+        act: impl FnOnce(&[MemSpan<'_>]) -> R,
     ) -> Option<R> {
         let _look = quiescence::look();
         // SAFETY: it is borrowed here only, where what ends a key waits until the look is over.
@@ -228,7 +228,7 @@ impl Device {
         has_print: bool,
     ) -> Posted {
         let len = len_of(&posted.sges);
-        let of = |spans: &[Span<'_>]| {
+        let of = |spans: &[MemSpan<'_>]| {
             let claims = spans.iter().filter(|span| !is_zeroes(span)).map(|span| {
                 let start = span.ptr().addr();
                 (start, start + span.len())
@@ -253,7 +253,7 @@ type Print = Result<Option<Fingerprint>, Range<usize>>;
 
 /// A program may unmap or protect a buffer that is posted, and may do so during the look: the
 /// kernel reads it, and says so.
-fn print(spans: &[Span<'_>], len: usize) -> Print {
+fn print(spans: &[MemSpan<'_>], len: usize) -> Print {
     let read = |at: usize, to: &mut [u8]| {
         let mut skip = at;
         let from = spans.iter().map(|span| {
@@ -262,7 +262,7 @@ fn print(spans: &[Span<'_>], len: usize) -> Print {
             span.behind(before)
         });
         // SAFETY: `to` is the checker's own; the kernel checks that the pieces are mapped.
-        unsafe { on_demand::copy(&[Span::of(to)], from) }
+        unsafe { on_demand::copy(&[MemSpan::of(to)], from) }
     };
     match Fingerprint::of(len, read) {
         Ok(print) => Ok(Some(print)),
@@ -322,8 +322,8 @@ impl Parts {
     pub(crate) fn check(&self, number: u32) -> Option<Box<Queue>> {
         let is_handle = self.target.as_ref().is_some_and(|target| target.opened.is_some());
         let checker = self.pd.context.checker.as_ref().filter(|_| !is_handle)?;
-        let is_xrc = matches!(self.transport, Transport::XrcSend | Transport::XrcRecv);
-        let send_cq = self.send_cq.check.clone().filter(|_| self.transport != Transport::XrcRecv);
+        let is_xrc = matches!(self.transport, QpTransport::XrcSend | QpTransport::XrcRecv);
+        let send_cq = self.send_cq.check.clone().filter(|_| self.transport != QpTransport::XrcRecv);
         let recv_cq = self.recv_cq.check.clone().filter(|_| !is_xrc);
         let shared = self.srq.as_ref().and_then(|srq| srq.check.clone());
         Some(Box::new(Queue::new(checker, number, [send_cq, recv_cq], shared)))
@@ -339,7 +339,7 @@ impl Qp {
     }
 
     /// A request is posted to the send queue, whose lock is held.
-    pub(crate) fn check_post(&self, request: &Request<'_>) {
+    pub(crate) fn check_post(&self, request: &WqeRef<'_>) {
         let Some(check) = self.check() else { return };
         let wqe = request.wqe;
         let has_buffer = !wqe.inline && !wqe.op.is_local();

@@ -55,8 +55,8 @@ use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Channel, Context, Cq, Element, Extended, Qp, Ring, Slack};
 use crate::objects::users::Users;
-use crate::queues::queue_memory::{Lender, Resource};
-use crate::reason::Reason;
+use crate::queues::queue_memory::{MemoryLender, Resource};
+use crate::reason::WcReason;
 use crate::trace::completions::Completions;
 
 pub(crate) use filling::Filling;
@@ -65,7 +65,7 @@ pub(crate) use filling::Filling;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) wr_id: u64,
-    pub(crate) failure: Option<Reason>,
+    pub(crate) failure: Option<WcReason>,
     pub(crate) opcode: ibv_wc_opcode,
     pub(crate) byte_len: u32,
     pub(crate) imm: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Completion {
 
 impl Extended {
     /// The allocator that lends memory to a queue, if there is one.
-    pub(crate) fn lender(&self) -> Option<Lender> {
+    pub(crate) fn lender(&self) -> Option<MemoryLender> {
         self.domain.as_ref().and_then(|domain| domain.lender(Resource::Cq))
     }
 }
@@ -431,7 +431,7 @@ impl Completion {
     #[inline]
     fn words(&self) -> [u64; 6] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let (status, vendor_err) = Reason::ends(self.failure);
+        let (status, vendor_err) = WcReason::ends(self.failure);
         [
             self.wr_id,
             pair(status.0, self.opcode.0),

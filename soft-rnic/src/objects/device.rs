@@ -16,8 +16,8 @@ use crate::objects::reach::{gid_of_device, gid_of_user};
 use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable, XrcTable};
 use crate::peers::process::directory::INDEX_BITS;
 use crate::peers::wire::state::{Wire, ip_of};
-use crate::queues::address::Gid;
-use crate::queues::qp_state::State;
+use crate::queues::address::GidBytes;
+use crate::queues::qp_state::QueuePairState;
 use crate::timing::card::Card;
 use crate::timing::network::Network;
 use crate::timing::times::Distance;
@@ -201,7 +201,7 @@ impl Device {
     }
 
     /// Its GID, the only entry of the port's table.
-    pub(crate) fn gid(&self) -> Gid {
+    pub(crate) fn gid(&self) -> GidBytes {
         if let Some(wire) = self.wire() {
             return wire.gid;
         }
@@ -384,7 +384,7 @@ extern "C" fn in_the_child() {
         let Some(qps) = device.qps.by_number.try_read() else { continue };
         for qp in qps.values() {
             // Relaxed: the child has one thread.
-            qp.state.store(State::Destroyed as u8, Ordering::Relaxed);
+            qp.state.store(QueuePairState::Destroyed as u8, Ordering::Relaxed);
             qp.send_cq.dead.store(true, Ordering::Relaxed);
             qp.recv_cq.dead.store(true, Ordering::Relaxed);
         }

@@ -15,17 +15,17 @@ use crate::errno;
 use crate::memory::denial::{Denial, Registered, rights};
 use crate::memory::mr_table::{LOCAL_WRITE, MrTable};
 use crate::objects::state::{Context, Cq, Pd, Qp, Srq};
-use crate::queues::qp_state::State;
-use crate::queues::requester::Requester;
-use crate::queues::wqe::{Op, Wqe, len_of};
-use crate::reason::Reason;
+use crate::queues::qp_state::QueuePairState;
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::{SqOp, Wqe, len_of};
+use crate::reason::WcReason;
 
 /// Regions in a line; those beyond are counted.
 const SHOWN: usize = 8;
 
 /// Memory that a request names at its peer.
 pub(crate) struct Asked {
-    pub(crate) op: Op,
+    pub(crate) op: SqOp,
     pub(crate) rkey: u32,
     pub(crate) addr: u64,
     pub(crate) len: u64,
@@ -79,7 +79,7 @@ fn regions(all: &[Registered], of: &str) -> String {
 impl Qp {
     /// A request of the send queue has failed.
     #[cold]
-    pub(crate) fn check_failed(&self, wqe: &Wqe, reason: Reason, requester: &Requester) {
+    pub(crate) fn check_failed(&self, wqe: &Wqe, reason: WcReason, requester: &RequesterState) {
         let Some(check) = self.check() else { return };
         let (mut sges, mut len, mut is_said) = (Vec::new(), 0, false);
         check.with_send(wqe.position, |posted| {
@@ -87,40 +87,40 @@ impl Qp {
         });
         let (what, kind) = match reason {
             _ if is_said => return,
-            Reason::LocalKey
-            | Reason::LocalDomain
-            | Reason::LocalRange
-            | Reason::LocalRight
-            | Reason::LocalGone => (self.why_local(check, wqe, &sges), Kind::Failed),
-            Reason::Rnr => (why_not_ready(requester), Kind::Failed),
-            Reason::TooLong
-            | Reason::AtomicLength
-            | Reason::NoReads
-            | Reason::Operation
-            | Reason::Bind
-            | Reason::Invalidate
-            | Reason::PeerReads
-            | Reason::PeerWord
-            | Reason::PeerQueue
-            | Reason::LocalUnattached
-            | Reason::PeerUnattached => (reason.text().to_owned(), Kind::Failed),
-            Reason::PeerFlags => {
+            WcReason::LocalKey
+            | WcReason::LocalDomain
+            | WcReason::LocalRange
+            | WcReason::LocalRight
+            | WcReason::LocalGone => (self.why_local(check, wqe, &sges), Kind::Failed),
+            WcReason::Rnr => (why_not_ready(requester), Kind::Failed),
+            WcReason::TooLong
+            | WcReason::AtomicLength
+            | WcReason::NoReads
+            | WcReason::Operation
+            | WcReason::Bind
+            | WcReason::Invalidate
+            | WcReason::PeerReads
+            | WcReason::PeerWord
+            | WcReason::PeerQueue
+            | WcReason::LocalUnattached
+            | WcReason::PeerUnattached => (reason.text().to_owned(), Kind::Failed),
+            WcReason::PeerFlags => {
                 let right = rights(wqe.op.remote_access());
                 (format!("{}: {right} is missing", reason.text()), Kind::Failed)
             }
-            Reason::PeerKey
-            | Reason::PeerDomain
-            | Reason::PeerRange
-            | Reason::PeerRight
-            | Reason::PeerGone
-            | Reason::PeerWindow => {
+            WcReason::PeerKey
+            | WcReason::PeerDomain
+            | WcReason::PeerRange
+            | WcReason::PeerRight
+            | WcReason::PeerGone
+            | WcReason::PeerWindow => {
                 let Wqe { op, rkey, remote_addr: addr, .. } = *wqe;
                 self.why_remote(requester, &Asked { op, rkey, addr, len }, reason)
             }
             // Over the network there are no more details. What is wrong with a receive request is
             // said there.
-            Reason::PeerInvalid | Reason::PeerAccess | Reason::PeerOperation
-                if wqe.op != Op::Send && self.peer_here(requester).is_none() =>
+            WcReason::PeerInvalid | WcReason::PeerAccess | WcReason::PeerOperation
+                if wqe.op != SqOp::Send && self.peer_here(requester).is_none() =>
             {
                 let bytes = format!("{} at {:#x}", number(len, "byte"), wqe.remote_addr);
                 let what =
@@ -138,7 +138,7 @@ impl Qp {
     }
 
     /// The queue pair at the other end, if it is in this process.
-    fn peer_here(&self, requester: &Requester) -> Option<Arc<Qp>> {
+    fn peer_here(&self, requester: &RequesterState) -> Option<Arc<Qp>> {
         let qps = &self.pd.context.device.qps;
         qps.get(requester.dest_qpn).filter(|_| requester.reaches_us)
     }
@@ -147,19 +147,24 @@ impl Qp {
         let access = if wqe.op.is_response() { LOCAL_WRITE } else { 0 };
         let (mrs, pd) = (&self.pd.context.device.mrs, self.pd.id);
         let (sge, denial) = mrs.denial_of(pd, sges, len_of(sges), access);
-        let Some(sge) = sge else { return Reason::LocalGone.text().into() };
+        let Some(sge) = sge else { return WcReason::LocalGone.text().into() };
         let piece = (sge.addr, sge.length.into());
         describe(mrs, (pd, &check.name), (sge.lkey, "lkey"), piece, denial)
     }
 
     /// Says more of a peer in this process: the process of another one reports it, too.
-    fn why_remote(&self, requester: &Requester, asked: &Asked, reason: Reason) -> (String, Kind) {
+    fn why_remote(
+        &self,
+        requester: &RequesterState,
+        asked: &Asked,
+        reason: WcReason,
+    ) -> (String, Kind) {
         let device = &self.pd.context.device;
         let Asked { op, rkey, addr, len } = *asked;
         let peer = self.peer_here(requester).filter(|peer| peer.target.is_none());
         let Some(peer) = peer else {
             let bytes = format!("{} at {addr:#x} by rkey {rkey:#x}", number(len, "byte"));
-            let is_window = reason == Reason::PeerWindow;
+            let is_window = reason == WcReason::PeerWindow;
             let kind = if is_window { Kind::WindowEnded } else { Kind::Failed };
             return (format!("{bytes}: {}", reason.text()), kind);
         };
@@ -177,7 +182,7 @@ impl Qp {
         wr_id: u64,
         (sges, len): (&[ibv_sge], u64),
         pd: u32,
-    ) -> Reason {
+    ) -> WcReason {
         let mrs = &self.pd.context.device.mrs;
         let (sge, denial) = mrs.denial_of(pd, sges, len, LOCAL_WRITE);
         if let Some(check) = self.check().filter(|check| !check.is_receive_said(wr_id)) {
@@ -186,7 +191,7 @@ impl Qp {
                 let call = if self.srq.is_some() { "ibv_post_srq_recv" } else { "ibv_post_recv" };
                 let piece = |sge: ibv_sge| (sge.addr, sge.length.into());
                 let what = sge.map_or_else(
-                    || Reason::LocalGone.text().into(),
+                    || WcReason::LocalGone.text().into(),
                     |sge| describe(mrs, (pd, queue), (sge.lkey, "lkey"), piece(sge), denial),
                 );
                 let status = wc_status_name(denial.local().status());
@@ -198,7 +203,7 @@ impl Qp {
 
     /// Finds the reason why a peer's request may not access the memory that it names in a domain.
     #[cold]
-    pub(crate) fn why_denied(&self, from: u32, pd: u32, asked: &Asked) -> Reason {
+    pub(crate) fn why_denied(&self, from: u32, pd: u32, asked: &Asked) -> WcReason {
         let &Asked { op, rkey, addr, len } = asked;
         let mrs = &self.pd.context.device.mrs;
         let denial = mrs.denial(rkey, (pd, self.num), (addr, len), op.remote_access());
@@ -223,7 +228,7 @@ impl Qp {
     }
 }
 
-fn why_not_ready(requester: &Requester) -> String {
+fn why_not_ready(requester: &RequesterState) -> String {
     format!(
         "QP {:#x} has no receive request, after {} (rnr_retry is {}): its program posts one, by \
          ibv_post_recv, before this end sends",
@@ -251,7 +256,7 @@ impl Qp {
     pub(crate) unsafe fn check_refused_send(&self, wr: &ibv_send_wr, error: Errno) {
         let Some(check) = self.check() else { return };
         let Some(what) = self.why_refused(check, wr, error) else { return };
-        let op = Op::of(wr.opcode).or_else(|| Op::of_rare(wr.opcode));
+        let op = SqOp::of(wr.opcode).or_else(|| SqOp::of_rare(wr.opcode));
         let op = op.map_or_else(|| format!("opcode {}", wr.opcode.0), |(op, _)| op.name().into());
         check.checker.refused(
             "ibv_post_send",
@@ -305,7 +310,7 @@ impl Qp {
                 "the queue pair takes from a shared receive queue: post there (ibv_post_srq_recv)"
                     .into()
             }
-            state @ (State::Reset | State::Destroyed) => {
+            state @ (QueuePairState::Reset | QueuePairState::Destroyed) => {
                 let state = state_name(state);
                 format!("the queue pair is in {state}: it takes receive requests from INIT on")
             }
@@ -342,7 +347,12 @@ fn why_refused_receive(wr: &ibv_recv_wr, max_sge: u32, error: Errno) -> Option<S
 impl Qp {
     /// `ibv_modify_qp` is refused.
     #[cold]
-    pub(crate) fn check_transition(&self, from: State, to: State, why: &dyn core::fmt::Display) {
+    pub(crate) fn check_transition(
+        &self,
+        from: QueuePairState,
+        to: QueuePairState,
+        why: &dyn core::fmt::Display,
+    ) {
         let Some(check) = self.check() else { return };
         let what = format!("{} to {}", state_name(from), state_name(to));
         check.checker.refused("ibv_modify_qp", &what, &check.name, errno::EINVAL, &why.to_string());
@@ -350,7 +360,7 @@ impl Qp {
 }
 
 /// As the manual pages name it.
-pub(crate) fn state_name(state: State) -> &'static str {
+pub(crate) fn state_name(state: QueuePairState) -> &'static str {
     crate::trace::layout::STATES[state as usize]
 }
 

@@ -10,7 +10,7 @@ use verbs_sys::*;
 use crate::alloc;
 use crate::check::checker::Object;
 use crate::memory::mr_table::{
-    LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
+    LOCAL_WRITE, MW_BIND, MrSlot, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
 };
 use crate::memory::on_demand;
 use crate::memory::published::PublishedRegion;
@@ -21,7 +21,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
 use crate::objects::users::NewUser;
 use crate::peers::process::maps;
-use crate::queues::queue_memory::{Lender, Resource};
+use crate::queues::queue_memory::{MemoryLender, Resource};
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
 
@@ -66,7 +66,7 @@ impl MrTable {
     }
 
     /// Fills a slot without a key, which is valid from then on. The table's lock is held.
-    fn fill(&self, key: u32, slot: &Slot, region: &Region, peers: Option<&PeerProcesses>) {
+    fn fill(&self, key: u32, slot: &MrSlot, region: &Region, peers: Option<&PeerProcesses>) {
         slot.pd.store(region.pd, Ordering::Relaxed);
         slot.access.store(region.access, Ordering::Relaxed);
         slot.iova.store(region.iova, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl MrTable {
     pub(crate) fn validate_again(
         &self,
         change: &Change<'_>,
-        slot: &Slot,
+        slot: &MrSlot,
         region: &Region,
         peers: Option<&PeerProcesses>,
     ) {
@@ -130,7 +130,7 @@ impl MrTable {
     }
 
     /// Makes a key valid, whose slot is filled in. The table's lock is held.
-    pub(crate) fn put(&self, key: u32, slot: &Slot, peers: Option<&PeerProcesses>) {
+    pub(crate) fn put(&self, key: u32, slot: &MrSlot, peers: Option<&PeerProcesses>) {
         // Release: a thread that sees the key sees the fields.
         slot.key.store(key, Ordering::Release);
         if let Some(peers) = peers.filter(|_| self.is_published.load(Ordering::Relaxed)) {
@@ -210,10 +210,10 @@ impl Pd {
 
     /// Lender of memory to the queues of this domain, if it is a parent domain with allocators. It
     /// stays as long as there are such queues.
-    pub(crate) fn lender(&self, resource: Resource) -> Option<Lender> {
+    pub(crate) fn lender(&self, resource: Resource) -> Option<MemoryLender> {
         let pd = core::ptr::from_ref(self).cast_mut().cast::<ibv_pd>();
         let allocators = self.parent.as_ref()?.allocators?;
-        Some(Lender::new(pd, allocators, resource))
+        Some(MemoryLender::new(pd, allocators, resource))
     }
 }
 

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use crate::errno;
 use crate::memory::keys::TAG;
 use crate::memory::mr_table::{
-    FreeSlots, LOCAL_WRITE, MW, MW_BIND, MrTable, NULL, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ,
-    REMOTE_WRITE, Slot,
+    FreeSlots, LOCAL_WRITE, MW, MW_BIND, MrSlot, MrTable, NULL, ON_DEMAND, REMOTE_ATOMIC,
+    REMOTE_READ, REMOTE_WRITE,
 };
-use crate::memory::mws::{Binding, Ending};
+use crate::memory::mws::{Binding, BindingEnd};
 use crate::objects::mr::ZERO_BASED;
 use crate::objects::state::PeerProcesses;
 
@@ -70,7 +70,7 @@ impl MrTable {
         Some(self.draw_mw(index, self.slot_at(index)?))
     }
 
-    fn draw_mw(&self, index: u32, slot: &Slot) -> u32 {
+    fn draw_mw(&self, index: u32, slot: &MrSlot) -> u32 {
         loop {
             let key = self.draw(index, slot);
             if has_tags(key) {
@@ -85,7 +85,7 @@ impl MrTable {
         bind: &Bind,
         asker: Asker,
         peers: Option<&PeerProcesses>,
-    ) -> Result<Option<Ending>, Refused> {
+    ) -> Result<Option<BindingEnd>, Refused> {
         let mut free = self.free.lock();
         let index = self.keys.index(bind.key);
         let state = free.mws.get(index).filter(|it| it.id == bind.id && it.pd == asker.pd);
@@ -156,7 +156,7 @@ impl MrTable {
         key: u32,
         qpn: u32,
         peers: Option<&PeerProcesses>,
-    ) -> Result<Ending, Refused> {
+    ) -> Result<BindingEnd, Refused> {
         let mut free = self.free.lock();
         let index = self.index_of_bound(&free, key, qpn).ok_or(Refused)?;
         self.end_mw(&mut free, index, peers);
@@ -164,12 +164,12 @@ impl MrTable {
     }
 
     /// Reports whether no access is under way any more under the key of this ending.
-    pub(crate) fn is_settled(&self, ending: &Ending) -> bool {
+    pub(crate) fn is_settled(&self, ending: &BindingEnd) -> bool {
         self.free.lock().mws.is_settled(ending)
     }
 
     /// Records that no access is under way any more under the key of this ending.
-    pub(crate) fn set_settled(&self, ending: &Ending) {
+    pub(crate) fn set_settled(&self, ending: &BindingEnd) {
         self.free.lock().mws.settle(ending);
     }
 
@@ -186,7 +186,7 @@ impl MrTable {
     }
 
     /// Ends the binding of a window, if it has one; what is to be settled before it is free.
-    pub(crate) fn end_any(&self, index: u32, peers: Option<&PeerProcesses>) -> Option<Ending> {
+    pub(crate) fn end_any(&self, index: u32, peers: Option<&PeerProcesses>) -> Option<BindingEnd> {
         let mut free = self.free.lock();
         self.end_mw(&mut free, index, peers);
         free.mws.ending(index)
@@ -214,7 +214,7 @@ fn has_tags(key: u32) -> bool {
     key & !TAG != 0
 }
 
-impl Slot {
+impl MrSlot {
     /// Fills the slot of a free window.
     fn fill_mw(&self, bind: &Bind, asker: Asker, delta: u64, on_demand: u32) {
         // Release, and a fence: a reader that sees the new number sees that the key was not valid,

@@ -18,7 +18,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Context, Cq, Element, Pd, Srq, XrcSrq, Xrcd};
 use crate::objects::users::Users;
 use crate::queues::queue_memory::Resource;
-use crate::queues::recv_ring::{RecvRing, Taker, recv_len};
+use crate::queues::recv_ring::{RecvRing, SrqTaker, recv_len};
 use crate::timing::card::Turn;
 use crate::timing::charge::Charged;
 use crate::{errno, limits};
@@ -51,7 +51,7 @@ impl Srq {
 
     /// Number of requests that can be taken before the limit event has to fire.
     #[inline]
-    pub(crate) fn before_limit(&self, taker: &mut Taker) -> u32 {
+    pub(crate) fn before_limit(&self, taker: &mut SrqTaker) -> u32 {
         match taker.limit {
             0 => u32::MAX,
             limit => self.ring.len(&mut taker.consumer).saturating_sub(limit),
@@ -60,7 +60,7 @@ impl Srq {
 
     /// Fires the limit event, once, if fewer requests than the limit are left.
     #[inline]
-    pub(crate) fn check_limit(self: &Arc<Srq>, taker: &mut Taker) {
+    pub(crate) fn check_limit(self: &Arc<Srq>, taker: &mut SrqTaker) {
         if taker.limit != 0 && self.ring.len(&mut taker.consumer) < taker.limit {
             taker.limit = 0;
             let element = Element::Srq(Arc::clone(self));

@@ -31,7 +31,7 @@ use crate::faults::injector::Injector;
 use crate::faults::queue::QueueFaults;
 use crate::lock::{Lock, Padded};
 use crate::memory::mr_table::MrTable;
-use crate::memory::span::Scratch;
+use crate::memory::span::RequestScratch;
 use crate::objects::cq::producer::{Moderation, Producer};
 use crate::objects::handles::{Command, Handles};
 use crate::objects::users::Users;
@@ -47,13 +47,13 @@ use crate::peers::process::rendezvous::{Here, Missing, Pairs, Rendezvous};
 use crate::peers::process::side::Side;
 use crate::peers::process::workers::Workers;
 use crate::peers::wire::state::WireSq;
-use crate::queues::address::Gid;
-use crate::queues::batch::Batch;
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::Transport;
+use crate::queues::address::GidBytes;
+use crate::queues::batch::WrBatch;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QpTransport;
 use crate::queues::queue_memory::{Allocators, QueueMemory};
-use crate::queues::recv_ring::{RecvRing, Taker};
-use crate::queues::requester::Requester;
+use crate::queues::recv_ring::{RecvRing, SrqTaker};
+use crate::queues::requester::RequesterState;
 use crate::timing::card::{Link, Turn};
 use crate::timing::network::Network;
 use crate::timing::timer::Timer;
@@ -74,7 +74,7 @@ pub(crate) struct Device {
     pub(crate) slack: [u64; 8],
     pub(crate) guid: u64,
     /// The GID of its port, once it was asked for; that of a device on the network is its address.
-    pub(crate) gid: OnceLock<Gid>,
+    pub(crate) gid: OnceLock<GidBytes>,
     /// The process that it is of. A child of fork finds it, and cannot use it.
     pub(crate) process: u32,
     /// The world in which it was made; 0 if in none.
@@ -134,9 +134,9 @@ pub(crate) struct XrcTable {
 #[derive(Default)]
 pub(crate) struct Groups {
     /// Queue pairs by the group's GID. A group exists as long as it has one.
-    pub(crate) members: HashMap<Gid, Arc<[Arc<Qp>]>>,
+    pub(crate) members: HashMap<GidBytes, Arc<[Arc<Qp>]>>,
     /// Attachments of a queue pair, by its number: the GID and the LID of the call.
-    pub(crate) attached: HashMap<u32, Vec<(Gid, u16)>>,
+    pub(crate) attached: HashMap<u32, Vec<(GidBytes, u16)>>,
 }
 
 /// An XRC domain, which one handle or several stand for.
@@ -342,7 +342,7 @@ pub(crate) struct Srq {
     /// Names it, as `ibv_get_srq_num` gives it; never 0, never reused soon.
     pub(crate) num: u32,
     pub(crate) ring: RecvRing,
-    pub(crate) taker: Padded<Lock<Taker>>,
+    pub(crate) taker: Padded<Lock<SrqTaker>>,
     /// Queue pairs that use it.
     pub(crate) users: Users,
     /// The time from which it is free, on a card.
@@ -374,7 +374,7 @@ pub(crate) struct Qp {
     pub(crate) slack: Slack,
     /// From here on a cache line of what posts read.
     pub(crate) num: u32,
-    pub(crate) transport: Transport,
+    pub(crate) transport: QpTransport,
     pub(crate) sig_all: bool,
     /// There is a `trace` or a `check`.
     pub(crate) is_watched: bool,
@@ -405,7 +405,7 @@ pub(crate) struct Qp {
     pub(crate) responder: Padded<Lock<Responder>>,
     /// Batch of a queue pair with the newer send interface. A thread keeps the lock while it puts a
     /// batch together; it comes before the send queue's.
-    pub(crate) batch: Option<Box<Lock<Batch>>>,
+    pub(crate) batch: Option<Box<Lock<WrBatch>>>,
     /// Present in an XRC receive queue pair.
     pub(crate) target: Option<Box<Target>>,
     /// It does not get what it sends to a multicast group that it is attached to.
@@ -434,8 +434,8 @@ pub(crate) struct Target {
 
 /// The send queue of a queue pair, under its lock.
 pub(crate) struct Sq {
-    pub(crate) requester: Requester,
-    pub(crate) pending: Pending,
+    pub(crate) requester: RequesterState,
+    pub(crate) pending: PendingWqes,
     /// The queue pair at the other end, once it was looked up.
     pub(crate) peer: Option<Arc<Qp>>,
     /// Present if the other end is in another process.
@@ -443,7 +443,7 @@ pub(crate) struct Sq {
     /// Present if the other end is reached over UDP, once the queue pair may send.
     pub(crate) wire: Option<Box<WireSq>>,
     pub(crate) counters: Counters,
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: RequestScratch,
     /// The queue was told to drain, and has not said yet that it has.
     pub(crate) draining: bool,
     /// Present on a distant device, once something was posted.

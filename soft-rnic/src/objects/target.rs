@@ -17,8 +17,8 @@ use crate::errno;
 use crate::objects::qp::{Extras, Parts, enter};
 use crate::objects::state::{AsyncEvent, Context, Element, PeerProcesses, Qp, Target, Xrcd};
 use crate::peers::process::directory::slot_of;
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::Transport;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QpTransport;
 use crate::queues::recv_ring::RecvRing;
 
 use ibv_qp_open_attr_mask as Mask;
@@ -41,7 +41,7 @@ fn parts(
     xrcd: &Arc<Xrcd>,
     opened: Option<Arc<Qp>>,
 ) -> Result<Parts, Errno> {
-    let transport = Transport::XrcRecv;
+    let transport = QpTransport::XrcRecv;
     // A ring has one slot at least.
     let room = ibv_qp_cap { max_send_wr: 1, max_send_sge: 1, ..NO_QUEUES };
     Ok(Parts {
@@ -49,7 +49,7 @@ fn parts(
         transport,
         cap: NO_QUEUES,
         sig_all: false,
-        pending: Pending::new(&room, transport)?,
+        pending: PendingWqes::new(&room, transport)?,
         rq: RecvRing::new(xrcd.pd.id, (0, 0), None)?,
         pd: Arc::clone(&xrcd.pd),
         send_cq: Arc::clone(&xrcd.cq),

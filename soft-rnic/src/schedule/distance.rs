@@ -26,9 +26,9 @@ use crate::engine::responder::Session;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Kind, Qp, Sq, Srq};
-use crate::queues::outcome::Outcome;
-use crate::queues::qp_state::State;
-use crate::queues::wqe::Request;
+use crate::queues::outcome::WqeOutcome;
+use crate::queues::qp_state::QueuePairState;
+use crate::queues::wqe::WqeRef;
 use crate::timing::card::{Card, Link, Load, transit};
 use crate::timing::times::{Distance, Limits, Transit};
 
@@ -109,7 +109,7 @@ impl Distance {
 }
 
 /// A request was posted behind all others of a queue pair, whose send queue is locked.
-pub(crate) fn posted(distance: &Distance, qp: &Qp, sq: &mut Sq, request: &Request<'_>, at: u64) {
+pub(crate) fn posted(distance: &Distance, qp: &Qp, sq: &mut Sq, request: &WqeRef<'_>, at: u64) {
     qp.resolve_peer(sq);
     let Sq { requester, transit_times, peer, .. } = sq;
     let (half, wqe) = (distance.round_trip_ns / 2, request.wqe);
@@ -255,8 +255,8 @@ impl Qp {
             true => self.execute_local(requester, &mut execution, request.wqe),
             false => self.execute_any(requester, &mut session, &mut execution, scratch, &request),
         };
-        let is_over = !matches!(outcome, Outcome::Blocked(..));
-        if let (Outcome::Failed(reason), Some(times)) = (outcome, transit_times) {
+        let is_over = !matches!(outcome, WqeOutcome::Blocked(..));
+        if let (WqeOutcome::Failed(reason), Some(times)) = (outcome, transit_times) {
             times.refused = Some((request.wqe.position, reason));
         }
         if n > 0 {
@@ -280,7 +280,8 @@ impl Qp {
         times.follow(&sq.pending);
         let n = (0..sq.pending.len()).find(|n| !sq.pending.nth(*n).is_some_and(|r| r.wqe.ahead))?;
         let started = n == 0 && sq.requester.started;
-        let may_run = self.state() == State::Rts || self.state() == State::Sqd && started;
+        let may_run =
+            self.state() == QueuePairState::Rts || self.state() == QueuePairState::Sqd && started;
         let wqe = sq.pending.nth(n)?.wqe;
         let is_response = |m| sq.pending.nth(m).is_some_and(|r| r.wqe.op.is_response());
         // What is carried out here waits for all before it.

@@ -8,7 +8,7 @@ use crate::fabric::loopback::InProcess;
 use crate::fabric::process::remote::RemoteLink;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::qp_state::Transport;
+use crate::queues::qp_state::QpTransport;
 
 impl Qp {
     /// Executes what is pending, oldest first, until something blocks or, with
@@ -48,11 +48,13 @@ impl Qp {
     ) {
         match self.transport {
             _ if sq.wire.is_some() => self.run_wire(sq, deferred, only_one),
-            Transport::Rc | Transport::Uc => self.run_connected::<false>(sq, deferred, only_one),
-            Transport::XrcSend | Transport::XrcRecv => {
+            QpTransport::Rc | QpTransport::Uc => {
+                self.run_connected::<false>(sq, deferred, only_one)
+            }
+            QpTransport::XrcSend | QpTransport::XrcRecv => {
                 self.run_connected::<true>(sq, deferred, only_one);
             }
-            Transport::Ud => self.run_datagrams(sq, deferred, only_one),
+            QpTransport::Ud => self.run_datagrams(sq, deferred, only_one),
         }
         self.check_drained(sq);
     }

@@ -23,10 +23,10 @@ use crate::event::EventQueue;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Kind, Qp, Sq};
-use crate::queues::outcome::Outcome;
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::State as QpState;
-use crate::queues::wqe::Op;
+use crate::queues::outcome::WqeOutcome;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QueuePairState as QpState;
+use crate::queues::wqe::SqOp;
 use crate::reason::Cause;
 use crate::timing::simulation::{Faults, State};
 
@@ -227,22 +227,22 @@ impl Qp {
         let outcome = self.execute_any(requester, &mut session, &mut execution, scratch, &request);
         (requester.started, requester.rnr_left) = before;
         deferred.append(execution.finish());
-        if outcome == Outcome::Done {
+        if outcome == WqeOutcome::Done {
             pending.mark_ahead(n);
         }
-        outcome == Outcome::Done
+        outcome == WqeOutcome::Done
     }
 }
 
 /// The first request that is neither a READ nor executed, if it has only READs before it
 /// that are in flight, and no fence.
-fn overtaker(pending: &Pending, reads: u32) -> Option<u32> {
+fn overtaker(pending: &PendingWqes, reads: u32) -> Option<u32> {
     let mut overtaken = 0;
     for n in 0..pending.len() {
         let wqe = pending.nth(n)?.wqe;
         match wqe {
             _ if wqe.ahead => {}
-            _ if wqe.op == Op::Read && overtaken < reads => overtaken += 1,
+            _ if wqe.op == SqOp::Read && overtaken < reads => overtaken += 1,
             // The key that one invalidates may be that of the READs.
             _ if wqe.op.is_local() || wqe.invalidates => return None,
             _ if wqe.op.is_response() || wqe.fence || overtaken == 0 => return None,

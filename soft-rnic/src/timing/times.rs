@@ -8,11 +8,11 @@ use std::time::Instant;
 use host::sync::Mutex;
 
 use crate::lock::Lock;
-use crate::queues::outcome::Outcome;
-use crate::queues::pending::Pending;
-use crate::queues::requester::Requester;
+use crate::queues::outcome::WqeOutcome;
+use crate::queues::pending::PendingWqes;
+use crate::queues::requester::RequesterState;
 use crate::queues::wqe::Wqe;
-use crate::reason::Reason;
+use crate::reason::WcReason;
 use crate::timing::card::Card;
 
 /// Additional state of a distant device.
@@ -82,7 +82,7 @@ pub(crate) struct Times {
     answers: VecDeque<u64>,
     /// The request that was refused when it arrived; it takes the send queue along when the
     /// answer is here, and nothing arrives behind it.
-    pub(crate) refused: Option<(u32, Reason)>,
+    pub(crate) refused: Option<(u32, WcReason)>,
 }
 
 /// Limits of a card for one queue pair.
@@ -117,7 +117,7 @@ impl Times {
     pub(crate) fn post(
         &mut self,
         at: u64,
-        requester: &Requester,
+        requester: &RequesterState,
         wqe: &Wqe,
         limits: Limits,
         transit: impl FnOnce(u64) -> Transit,
@@ -130,7 +130,7 @@ impl Times {
     pub(crate) fn plan(
         &mut self,
         at: u64,
-        requester: &Requester,
+        requester: &RequesterState,
         wqe: &Wqe,
         limits: Limits,
         transit: impl FnOnce(u64) -> Transit,
@@ -154,7 +154,7 @@ impl Times {
     }
 
     /// Forgets requests that have left the queue.
-    pub(crate) fn follow(&mut self, pending: &Pending) {
+    pub(crate) fn follow(&mut self, pending: &PendingWqes) {
         let head = pending.front().map(|head| head.wqe.position);
         while self.times.front().is_some_and(|(position, _)| Some(*position) != head) {
             self.times.pop_front();
@@ -162,10 +162,10 @@ impl Times {
     }
 
     /// Returns the answer to a request that has arrived.
-    pub(crate) fn outcome(&self, wqe: &Wqe) -> Outcome {
+    pub(crate) fn outcome(&self, wqe: &Wqe) -> WqeOutcome {
         match self.refused {
-            Some((position, reason)) if position == wqe.position => Outcome::Failed(reason),
-            _ => Outcome::Done,
+            Some((position, reason)) if position == wqe.position => WqeOutcome::Failed(reason),
+            _ => WqeOutcome::Done,
         }
     }
 

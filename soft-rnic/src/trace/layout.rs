@@ -154,7 +154,7 @@ pub(crate) mod flag {
     pub(crate) const HAS_IMM: u64 = 16;
 }
 
-/// Operations: those of the send queue in the order of `Op`, and receiving.
+/// Operations: those of the send queue in the order of `SqOp`, and receiving.
 pub(crate) const OPERATIONS: [&str; 9] = [
     "SEND",
     "WRITE",

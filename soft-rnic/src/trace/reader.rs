@@ -11,8 +11,8 @@ use std::io::Read;
 
 use verbs_sys::ibv_wc_status;
 
-use crate::enums::Named;
-use crate::reason::{Cause, Reason};
+use crate::enums::NamedEnum;
+use crate::reason::{Cause, WcReason};
 
 use super::layout::{
     HEADER, Kind, LOG_RECORDS, MAGIC, MAX_FILE_BYTES, OBJECTS, RECORD, STATES, VERSION, checksum,
@@ -223,7 +223,7 @@ fn event(all: &[u64; RECORD]) -> Option<Event> {
     let name = Kind::ALL.get(usize::from(event))?.name();
     let why = match name {
         "state" => Cause::of(u16::from_le_bytes([reason, operation])).map(|why| why.to_string()),
-        _ => Reason::of(reason).map(|reason| reason.text().to_owned()),
+        _ => WcReason::of(reason).map(|reason| reason.text().to_owned()),
     };
     let operation = super::layout::OPERATIONS.get(usize::from(operation));
     Some(Event {

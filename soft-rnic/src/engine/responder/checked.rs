@@ -9,8 +9,8 @@ use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::Delivery;
 use crate::objects::state::Qp;
 use crate::queues::recv_ring::RecvRequest;
-use crate::queues::wqe::Op;
-use crate::reason::Reason;
+use crate::queues::wqe::SqOp;
+use crate::reason::WcReason;
 
 impl<const XRC: usize> Delivery<'_, '_, XRC> {
     /// The checked queue pair, and the queue that the message takes its receive request from.
@@ -26,7 +26,7 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
     pub(super) fn check_taken(&self) {
         let Some((check, receives)) = self.checked() else { return };
         check.arrive(receives, |mut posted| {
-            if self.message.wqe.op == Op::Send {
+            if self.message.wqe.op == SqOp::Send {
                 self.peer.compare(check, &mut posted, Kind::WrittenWhilePosted);
             }
             Posted { print: None, completes: true, ..posted }
@@ -49,14 +49,14 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
     #[cold]
     pub(super) fn check_arrived(&self, is_success: bool) {
         let Some(check) = self.peer.check() else { return };
-        if is_success && self.message.wqe.op == Op::Send {
+        if is_success && self.message.wqe.op == SqOp::Send {
             check.with_last(|posted| self.peer.print_message(posted, self.len()));
         }
     }
 
     /// The device may not write to the buffers of a receive request, which are in this domain. Why.
     #[cold]
-    pub(super) fn check_buffer(&self, request: &RecvRequest<'_>) -> Reason {
+    pub(super) fn check_buffer(&self, request: &RecvRequest<'_>) -> WcReason {
         let sges: Vec<_> = (0..request.num_sge()).map(|i| request.sge(i)).collect();
         self.peer.check_buffer(request.wr_id(), (&sges, self.len()), request.pd())
     }

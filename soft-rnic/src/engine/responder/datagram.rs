@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::engine::responder::delivery::Message;
-use crate::queues::address::{Address, Gid};
+use crate::queues::address::{DatagramAddress, GidBytes};
 
 /// Bytes in front of the payload of every received datagram.
 pub(crate) const GRH_LEN: u32 = 40;
@@ -13,8 +13,8 @@ pub(crate) type Grh = [u8; GRH_LEN as usize];
 /// Addresses, traffic class and hop limit in the header of a datagram's packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
-    pub(crate) source: Gid,
-    pub(crate) destination: Gid,
+    pub(crate) source: GidBytes,
+    pub(crate) destination: GidBytes,
     pub(crate) class: u8,
     pub(crate) hops: u8,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Route {
 const UDP: u8 = 17;
 
 /// The 40 bytes in front of the payload of a message: the header of the network's packet.
-pub(super) fn grh(message: &Message<'_>, to: &Address, source: Gid) -> Grh {
+pub(super) fn grh(message: &Message<'_>, to: &DatagramAddress, source: GidBytes) -> Grh {
     // The kernel's default, where the address handle leaves it open.
     let hops = if to.hop_limit == 0 { 64 } else { to.hop_limit };
     let route = Route { source, destination: to.gid, class: to.traffic_class, hops };
@@ -37,7 +37,7 @@ impl Route {
         const AROUND: u32 = 8 + 12 + 8 + 4;
         let immediate = if has_imm { 4 } else { 0 };
         let behind = (AROUND + immediate + (len as u32).next_multiple_of(4)) as u16;
-        let of = |gid: &Gid| Ipv6Addr::from(*gid).to_ipv4_mapped();
+        let of = |gid: &GidBytes| Ipv6Addr::from(*gid).to_ipv4_mapped();
         match (of(&self.source), of(&self.destination)) {
             (Some(source), Some(destination)) => self.ipv4(behind, source, destination),
             _ => self.ipv6(behind),

@@ -22,10 +22,10 @@ use crate::counters::Counters;
 use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::responder::Session;
 use crate::engine::responder::run::Run;
-use crate::memory::mr_table::Held;
-use crate::memory::span::{Copying, copy_piece};
+use crate::memory::mr_table::HeldRegion;
+use crate::memory::span::{BufferOwnership, copy_piece};
 use crate::objects::state::Qp;
-use crate::queues::requester::Requester;
+use crate::queues::requester::RequesterState;
 use crate::queues::wqe::{Wqe, plain};
 
 /// Executes the plain messages at the front of a list, and returns the first
@@ -48,7 +48,7 @@ pub(crate) unsafe fn run<'a>(
     }
     let SqParts { requester, counters, scratch } = parts;
     let hold = scratch.remote.hold();
-    let mut regions = [Held::new(hold), Held::new(hold)];
+    let mut regions = [HeldRegion::new(hold), HeldRegion::new(hold)];
     while !wr.is_null() && session.expects(qp.num, requester.psn) {
         // SAFETY: `wr` is not NULL, and heads the rest of a list of valid requests: this function's
         // contract (see # Safety).
@@ -78,11 +78,11 @@ pub(crate) unsafe fn run<'a>(
 #[inline(never)]
 unsafe fn stretch<'a, 'w>(
     qp: &'a Arc<Qp>,
-    requester: &mut Requester,
+    requester: &mut RequesterState,
     counters: &mut Counters,
     session: &mut Session<'a>,
     execution: &mut Execution<'a>,
-    [source, target]: &mut [Held<'_>; 2],
+    [source, target]: &mut [HeldRegion<'_>; 2],
     mut wr: *mut ibv_send_wr,
 ) -> (*mut ibv_send_wr, Option<(&'w ibv_send_wr, u32)>) {
     // Relaxed: a count that guards no memory.
@@ -122,7 +122,7 @@ unsafe fn stretch<'a, 'w>(
 #[inline(always)]
 unsafe fn message(
     qp: &Qp,
-    source: &mut Held<'_>,
+    source: &mut HeldRegion<'_>,
     run: &mut Run<'_, '_>,
     request: &ibv_send_wr,
 ) -> Option<u32> {
@@ -134,7 +134,7 @@ unsafe fn message(
     let ((wr_id, to), from) = unsafe { (run.begin(len)?, source.of(qp, request, sge)?) };
     // SAFETY: both were checked; the buffers of sends and receives are the
     // device's while they are posted.
-    unsafe { copy_piece(to, from, len as usize, Copying::Owned) };
+    unsafe { copy_piece(to, from, len as usize, BufferOwnership::Owned) };
     let solicited = request.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0;
     run.finish(wr_id, len, solicited);
     Some(len)

@@ -16,7 +16,7 @@ use crate::lock::Guard;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};
 use crate::peers::process::serving::{BLOCKED_RETRY_NS, Blocking, Serving, serves};
-use crate::queues::outcome::Wait;
+use crate::queues::outcome::WaitCause;
 
 use super::out::Out;
 
@@ -120,7 +120,7 @@ impl Qp {
         let Some(mut sq) = self.sq_unless_blocked() else { return };
         if sq.requester.waits.is_none() {
             let token = self.pd.context.device.arm(self.num, Some(BLOCKED_RETRY_NS));
-            sq.requester.waits = Some((Wait::Delay, token));
+            sq.requester.waits = Some((WaitCause::Delay, token));
         }
     }
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use verbs_sys::ibv_sge;
 
-use crate::memory::attach::{Way, attach};
+use crate::memory::attach::{AttachDirection, attach};
 use crate::memory::paging::Needed;
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 use crate::objects::state::ProgressEngine;
 use crate::peers::process::pair::Pair;
 use crate::peers::process::ring::Request;
@@ -45,9 +45,9 @@ impl DeferredFetch {
             if len == 0 {
                 continue;
             }
-            let to = [Span::of(to)];
+            let to = [MemSpan::of(to)];
             // SAFETY: the bytes are ours.
-            match unsafe { attach(pair.pid, Way::From, &to, from, len) } {
+            match unsafe { attach(pair.pid, AttachDirection::From, &to, from, len) } {
                 Ok(()) => {}
                 Err(Errno::FAULT | Errno::SRCH) => return false,
                 Err(error) => {

@@ -4,7 +4,7 @@
 use verbs_sys::ibv_sge;
 
 use crate::limits;
-use crate::memory::span::{Span, SpanBuf, Spans};
+use crate::memory::span::{MemSpan, SpanBuf, Spans};
 
 use crate::peers::process::ring::{BODY, PayloadLocation, Request};
 use crate::peers::process::side::{FetchState, List, Side, Source, carries_data, comes_in_parts};
@@ -45,7 +45,7 @@ impl Side {
             PayloadLocation::Body if len <= BODY => {
                 let ptr = request.body.as_ptr().cast::<u8>().cast_mut();
                 // SAFETY: the request is a copy of ours; it is only read.
-                Some(unsafe { Span::private(ptr, len) })
+                Some(unsafe { MemSpan::private(ptr, len) })
             }
             PayloadLocation::Data => self.pair.incoming.data_at(offset, len),
             PayloadLocation::Regions => return self.gather_regions(request, offset, local, list),
@@ -131,7 +131,7 @@ impl Side {
                 if (index, part) == (self.requests, (0, len)) =>
             {
                 self.buffer = bytes;
-                local.push(Span::of(&mut self.buffer[..len]));
+                local.push(MemSpan::of(&mut self.buffer[..len]));
                 Gathered::There(local)
             }
             _ if self.want(request, list, (0, len)) => Gathered::Later,

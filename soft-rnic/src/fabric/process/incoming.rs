@@ -20,8 +20,8 @@ use crate::limits::LONG;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
-use crate::queues::outcome::Reply;
-use crate::queues::qp_state::State;
+use crate::queues::outcome::PeerReply;
+use crate::queues::qp_state::QueuePairState;
 
 use crate::peers::process::barrier::{heavy, light};
 use crate::peers::process::directory::slot_of;
@@ -187,7 +187,7 @@ struct Kept<'k> {
 impl Kept<'_> {
     fn find(&mut self, number: u32) -> Option<&Arc<Qp>> {
         let entry = &mut self.qps[number as usize % KEPT];
-        let known = |qp: &Arc<Qp>| qp.num == number && qp.state() != State::Destroyed;
+        let known = |qp: &Arc<Qp>| qp.num == number && qp.state() != QueuePairState::Destroyed;
         if !entry.as_ref().is_some_and(known) {
             *entry = self.device.qps.get(number);
         }
@@ -393,8 +393,8 @@ impl Side {
                 self.say_held();
             }
             let (verdict, value) = match &mut session {
-                _ if slot_of(request.from) != self.pair.slot => (Reply::Silence, 0),
-                None => (Reply::Silence, 0),
+                _ if slot_of(request.from) != self.pair.slot => (PeerReply::Silence, 0),
+                None => (PeerReply::Silence, 0),
                 Some(session) => {
                     match self.execute(session, request, scratch, &mut writer, deferred) {
                         Some(executed) => executed,
@@ -405,7 +405,7 @@ impl Side {
                     }
                 }
             };
-            if verdict != Reply::Done && is_missed(request, session.as_ref()) {
+            if verdict != PeerReply::Done && is_missed(request, session.as_ref()) {
                 // Relaxed: a statistic.
                 device.missed.fetch_add(1, Ordering::Relaxed);
             }
@@ -433,8 +433,8 @@ impl Side {
         let merges = |held: &ReplyEntry| {
             held.to == reply.to
                 && held.incarnation == reply.incarnation
-                && held.verdict == Reply::Done
-                && reply.verdict == Reply::Done
+                && held.verdict == PeerReply::Done
+                && reply.verdict == PeerReply::Done
         };
         if !self.held.as_ref().is_some_and(merges) {
             self.say_held();

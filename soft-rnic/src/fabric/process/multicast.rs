@@ -22,9 +22,9 @@ use crate::objects::state::{PeerProcesses, Qp};
 use crate::peers::process::directory::GroupBit;
 use crate::peers::process::pair::Pair;
 use crate::peers::process::ring::What;
-use crate::queues::address::Address;
-use crate::queues::outcome::Outcome;
-use crate::queues::requester::{FanOut, Requester};
+use crate::queues::address::DatagramAddress;
+use crate::queues::outcome::WqeOutcome;
+use crate::queues::requester::{FanOut, RequesterState};
 
 use super::out::Out;
 
@@ -39,7 +39,7 @@ impl PeerProcesses {
 
 impl Qp {
     /// Reports whether this process has met the processes that may have members, or has tried to.
-    pub(crate) fn has_met_members(&self, requester: &mut Requester) -> bool {
+    pub(crate) fn has_met_members(&self, requester: &mut RequesterState) -> bool {
         let was_tried = core::mem::take(&mut requester.peer_not_found);
         let peers = self.pd.context.device.peers.as_ref();
         was_tried || peers.is_none_or(|peers| peers.participation.is_settled())
@@ -53,19 +53,19 @@ impl Qp {
     /// Sends a message to a group's members in other processes, out of the memory that it lies in.
     pub(crate) fn send_to_processes(
         &self,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         mut fan_out: FanOut,
         message: &Message<'_>,
-    ) -> Outcome {
+    ) -> WqeOutcome {
         let blocked = self.put_to_processes(&mut fan_out, message, |pair| {
             let outcome = self.await_room(requester, pair, pair.has_drained());
-            matches!(outcome, Outcome::Blocked(..)).then_some(outcome)
+            matches!(outcome, WqeOutcome::Blocked(..)).then_some(outcome)
         });
         if let Some(blocked) = blocked {
             requester.fan_out = Some(fan_out);
             return blocked;
         }
-        if fan_out.is_received { Outcome::Done } else { Outcome::Dropped }
+        if fan_out.is_received { WqeOutcome::Done } else { WqeOutcome::Dropped }
     }
 
     /// Puts a late message into the rings that have room; returns true if there were any.
@@ -81,8 +81,8 @@ impl Qp {
         &self,
         fan_out: &mut FanOut,
         message: &Message<'_>,
-        mut full: impl FnMut(&Pair) -> Option<Outcome>,
-    ) -> Option<Outcome> {
+        mut full: impl FnMut(&Pair) -> Option<WqeOutcome>,
+    ) -> Option<WqeOutcome> {
         let peers = self.pd.context.device.peers.as_ref()?;
         let (to, qkey) = message.to?;
         let group = GroupBit::of(&to.gid);
@@ -102,7 +102,13 @@ impl Qp {
     }
 
     /// Puts a message to a group into the ring of a process. False if there is no room.
-    fn put_to_group(&self, pair: &Pair, message: &Message<'_>, to: &Address, qkey: u32) -> bool {
+    fn put_to_group(
+        &self,
+        pair: &Pair,
+        message: &Message<'_>,
+        to: &DatagramAddress,
+        qkey: u32,
+    ) -> bool {
         let mut request = self.datagram(message.wqe, message.local, to, qkey);
         request.what = What::Multicast;
         request.name_group(&to.gid);

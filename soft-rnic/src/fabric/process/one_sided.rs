@@ -14,7 +14,7 @@ use crate::engine::execution::Execution;
 use crate::engine::responder::begin::permits;
 use crate::engine::responder::{on_demand, place};
 use crate::limits::LONG;
-use crate::memory::attach::{Way, attach};
+use crate::memory::attach::{AttachDirection, attach};
 use crate::memory::mr_table::ON_DEMAND;
 use crate::memory::on_demand::bring;
 use crate::memory::published::PublishedRegion;
@@ -25,11 +25,11 @@ use crate::peers::process::region::Window;
 use crate::peers::process::regions::Region;
 use crate::peers::process::remote::Remote;
 use crate::peers::process::serving::serves;
-use crate::queues::outcome::{Outcome, Reply};
-use crate::queues::requester::Requester;
+use crate::queues::outcome::{PeerReply, WqeOutcome};
+use crate::queues::requester::RequesterState;
 use crate::queues::wqe;
-use crate::queues::wqe::{Op, Wqe};
-use crate::reason::Reason;
+use crate::queues::wqe::{SqOp, Wqe};
+use crate::reason::WcReason;
 
 use super::out::Out;
 
@@ -40,19 +40,19 @@ pub(super) enum Access {
     Judge,
     /// Not by this thread: others rely on it, and the memory is attached to.
     Later,
-    Ended(Outcome),
+    Ended(WqeOutcome),
 }
 
 impl Qp {
     /// Carries an operation on the peer's memory out, if it is permitted.
     pub(super) fn one_sided<const XRC: bool>(
         &self,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         local: &Spans<'_>,
         remote: &mut Remote,
         out: &mut Out<'_>,
         execution: &mut Execution<'_>,
-        request: &wqe::Request<'_>,
+        request: &wqe::WqeRef<'_>,
     ) -> Access {
         // Others of this process may send while we copy.
         out.release();
@@ -94,7 +94,7 @@ impl Qp {
             execution.writer.release();
         }
         let (local, may_be_gone) = (local.as_slice(), local.on_demand);
-        let gone = Access::Ended(Outcome::Failed(Reason::LocalGone));
+        let gone = Access::Ended(WqeOutcome::Failed(WcReason::LocalGone));
         if let Some(there) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
             if op.is_word() && !there.ptr().addr().is_multiple_of(8) {
                 return Access::Judge;
@@ -115,7 +115,7 @@ impl Qp {
         if op.is_word() {
             return Access::Judge;
         }
-        let way = if op == Op::Read { Way::From } else { Way::Into };
+        let way = if op == SqOp::Read { AttachDirection::From } else { AttachDirection::Into };
         if serves() {
             return Access::Later;
         }
@@ -135,7 +135,7 @@ impl Qp {
             Err(Errno::SRCH) => Access::Ended(self.lost(requester, len)),
             Err(Errno::FAULT) if !pair.has_its_memory() => Access::Ended(self.lost(requester, len)),
             // The target looks: it is refused, or there again.
-            Err(Errno::FAULT) if there_too && bring(local, op == Op::Read) => Access::Judge,
+            Err(Errno::FAULT) if there_too && bring(local, op == SqOp::Read) => Access::Judge,
             Err(Errno::FAULT) if may_be_gone | there_too => gone,
             Err(error) => {
                 pair.refuse(error);
@@ -148,22 +148,22 @@ impl Qp {
     #[cold]
     fn unheard(
         &self,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         remote: &mut Remote,
-        request: &wqe::Request<'_>,
+        request: &wqe::WqeRef<'_>,
     ) -> Access {
         // If nothing was done for this connection yet, the peer may be the right one now.
         remote.generation = 0;
-        Access::Ended(self.judge(requester, Reply::Silence, request.len()))
+        Access::Ended(self.judge(requester, PeerReply::Silence, request.len()))
     }
 
     /// Memory that is neither mapped nor attached to.
     #[cold]
-    fn unattached(&self, requester: &mut Requester, pair: &Pair, len: u64) -> Outcome {
+    fn unattached(&self, requester: &mut RequesterState, pair: &Pair, len: u64) -> WqeOutcome {
         if pair.is_dead() || pair.has_gone() || !self.transport.is_reliable() {
             return self.lost(requester, len);
         }
-        Outcome::Failed(Reason::PeerUnattached)
+        WqeOutcome::Failed(WcReason::PeerUnattached)
     }
 }
 

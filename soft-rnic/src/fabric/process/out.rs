@@ -8,7 +8,7 @@ use verbs_sys::ibv_sge;
 use crate::lock::Guard;
 use crate::memory::null_memory::is_zeroes;
 use crate::memory::on_demand::to_vec;
-use crate::memory::span::{Copying, Span, Spans, copy_spans};
+use crate::memory::span::{BufferOwnership, MemSpan, Spans, copy_spans};
 
 use crate::peers::process::pair::Pair;
 use crate::peers::process::ring::{BODY, DATA, PayloadLocation, Request, Requests, What};
@@ -85,20 +85,20 @@ impl<'a> Out<'a> {
     /// Puts a request and its data, which are `local`, or stay in the regions that `sges` say;
     /// returns true if there was room.
     // Always: a request that is moved about is read before it is written, as the
-    // processor sees it (see `sq::Request`).
+    // processor sees it (see `WqeRef`).
     #[inline(always)]
     pub(super) fn put_message(
         &mut self,
         request: &mut Request,
-        local: &[Span<'_>],
+        local: &[MemSpan<'_>],
         sges: Option<&[ibv_sge]>,
     ) -> bool {
         let len = request.len;
         let is_write = request.what == What::Write;
         if len == 0 || (len as usize <= BODY && !is_write) {
-            let body = Span::of_words(&mut request.body);
+            let body = MemSpan::of_words(&mut request.body);
             // SAFETY: the pieces were checked; the body is ours.
-            unsafe { copy_spans(&[body], local, Copying::Owned) };
+            unsafe { copy_spans(&[body], local, BufferOwnership::Owned) };
             return self.put(request);
         }
         self.put_apart(request, local, sges)
@@ -109,12 +109,12 @@ impl<'a> Out<'a> {
     pub(super) fn put_apart(
         &mut self,
         request: &mut Request,
-        local: &[Span<'_>],
+        local: &[MemSpan<'_>],
         sges: Option<&[ibv_sge]>,
     ) -> bool {
         if let Some(sges) = sges {
             // A null region has any address here, and begins at 0 for others.
-            let named = |(sge, span): (&ibv_sge, &Span<'_>)| match is_zeroes(span) {
+            let named = |(sge, span): (&ibv_sge, &MemSpan<'_>)| match is_zeroes(span) {
                 true => ibv_sge { addr: 0, ..*sge },
                 false => *sge,
             };
@@ -128,7 +128,7 @@ impl<'a> Out<'a> {
 
     /// Puts a request and its data, which go into the ring of data; returns true if there was
     /// room.
-    pub(super) fn put_data(&mut self, request: &mut Request, local: &[Span<'_>]) -> bool {
+    pub(super) fn put_data(&mut self, request: &mut Request, local: &[MemSpan<'_>]) -> bool {
         let len = request.len;
         let Some(at) = self.room(request.from, len) else { return false };
         request.location = PayloadLocation::Data;
@@ -136,7 +136,7 @@ impl<'a> Out<'a> {
         let Some(to) = self.data_at(at, len) else { return false };
         // What a WRITE sends, the program may write to meanwhile.
         // SAFETY: the pieces were checked, and programs access them atomically only.
-        unsafe { copy_spans(&[to], local, Copying::Shared) };
+        unsafe { copy_spans(&[to], local, BufferOwnership::Shared) };
         if let Some(requests) = &mut self.held {
             requests.put(&self.pair.outgoing, request, Some((at, len)));
         }
@@ -154,7 +154,7 @@ impl<'a> Out<'a> {
         }
         // SAFETY: the pieces were checked.
         let mut bytes = unsafe { to_vec(local.as_slice()) }?;
-        Ok(self.put_data(request, &[Span::of(&mut bytes)]))
+        Ok(self.put_data(request, &[MemSpan::of(&mut bytes)]))
     }
 
     fn put_list(&mut self, request: &mut Request, list: &[ibv_sge]) -> bool {
@@ -171,7 +171,7 @@ impl<'a> Out<'a> {
         true
     }
 
-    fn data_at(&self, at: u32, len: u32) -> Option<Span<'a>> {
+    fn data_at(&self, at: u32, len: u32) -> Option<MemSpan<'a>> {
         self.pair.outgoing.data_at((at % DATA) as usize, len as usize)
     }
 

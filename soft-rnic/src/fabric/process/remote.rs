@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::link::{Link, Step};
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 use crate::objects::deferred_work::WorkItem;
 use crate::objects::state::{Qp, Sq};
 use crate::peers::process::directory::slot_of;
@@ -34,12 +34,12 @@ use crate::peers::process::pair::Pair;
 use crate::peers::process::regions::Regions;
 use crate::peers::process::remote::Remote;
 use crate::peers::process::ring::{DATA, Request};
-use crate::queues::outcome::{Outcome, Reply, Wait};
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::Transport;
-use crate::queues::requester::Requester;
+use crate::queues::outcome::{PeerReply, WaitCause, WqeOutcome};
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QpTransport;
+use crate::queues::requester::RequesterState;
 use crate::queues::wqe;
-use crate::reason::Reason;
+use crate::reason::WcReason;
 use crate::timing::timer::response_timeout_ns;
 
 use super::one_sided::Access;
@@ -89,11 +89,11 @@ impl Remote {
     /// Waits until the peer's process reads no message any more where it lies: it has been
     /// told that the queue pair sends no more, and the program gets the memory back. A process
     /// that does not go on within seconds is stopped, and cannot be waited for: false.
-    pub(crate) fn reclaim(&self, pending: &Pending) -> bool {
+    pub(crate) fn reclaim(&self, pending: &PendingWqes) -> bool {
         self.reclaim_from(self.pair.as_deref(), pending)
     }
 
-    fn reclaim_from(&self, pair: Option<&Pair>, pending: &Pending) -> bool {
+    fn reclaim_from(&self, pair: Option<&Pair>, pending: &PendingWqes) -> bool {
         let Some(pair) = pair else { return true };
         let is_read_there = |nth| {
             let request = pending.nth(nth);
@@ -144,7 +144,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &wqe::Request<'_>,
+        request: &wqe::WqeRef<'_>,
         execution: &mut Execution<'a>,
     ) -> Step {
         let len = request.len();
@@ -152,14 +152,14 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         let room = &mut scratch.local;
         let local = match qp.local_unless(requester, request, len, room, |_, _| Err(None)) {
             Ok(local) => local,
-            Err(Some(reason)) => return self.ended(Outcome::Failed(reason)),
+            Err(Some(reason)) => return self.ended(WqeOutcome::Failed(reason)),
             Err(None) => {
                 let Some(_section) = qp.begin_paging(self.out.as_mut(), execution) else {
                     return Step::Later;
                 };
                 match qp.local(requester, request, len, &mut scratch.local) {
                     Ok(local) => local,
-                    Err(reason) => return self.ended(Outcome::Failed(reason)),
+                    Err(reason) => return self.ended(WqeOutcome::Failed(reason)),
                 }
             }
         };
@@ -179,7 +179,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         match qp.one_sided::<XRC>(requester, &local, remote, out, execution, request) {
             Access::Done => {
                 remote.bound = remote.generation;
-                Step::Ended(qp.judge(requester, Reply::Done, len))
+                Step::Ended(qp.judge(requester, PeerReply::Done, len))
             }
             Access::Judge => qp.refer::<XRC>(requester, &local, remote, out, request),
             Access::Later => {
@@ -195,15 +195,15 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &wqe::Request<'_>,
+        request: &wqe::WqeRef<'_>,
         execution: &mut Execution<'a>,
         arrives: bool,
-    ) -> Outcome {
+    ) -> WqeOutcome {
         let len = request.len();
         let SqParts { requester, scratch, .. } = parts;
         let local = match qp.local(requester, request, len, &mut scratch.local) {
             Ok(local) => local,
-            Err(reason) => return Outcome::Failed(reason),
+            Err(reason) => return WqeOutcome::Failed(reason),
         };
         let Some(out) = &mut self.out else {
             return qp.meet_or_fail(requester, self.remote, len, execution);
@@ -212,30 +212,30 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         let mut sent =
             Request { len: len as u32, ..qp.request(self.remote, request, to, flags_of(request)) };
         let reply = match request.wqe.op {
-            _ if !arrives || out.pair.is_dead() => Reply::Silence,
+            _ if !arrives || out.pair.is_dead() => PeerReply::Silence,
             _ if request.wqe.takes_receive() && len <= u64::from(DATA / 4) => {
                 match out.put_copied(&mut sent, &local) {
-                    Ok(true) => Reply::Done,
+                    Ok(true) => PeerReply::Done,
                     Ok(false) => match qp.await_room(requester, out.pair, out.pair.has_read()) {
-                        Outcome::Dropped => Reply::Silence,
+                        WqeOutcome::Dropped => PeerReply::Silence,
                         waits => return waits,
                     },
-                    Err(_gone) => return Outcome::Failed(Reason::LocalGone),
+                    Err(_gone) => return WqeOutcome::Failed(WcReason::LocalGone),
                 }
             }
-            _ if request.wqe.takes_receive() => Reply::Silence,
+            _ if request.wqe.takes_receive() => PeerReply::Silence,
             _ => match qp.one_sided::<XRC>(requester, &local, self.remote, out, execution, request)
             {
-                Access::Done => Reply::Done,
+                Access::Done => PeerReply::Done,
                 // Lost, as it may be: the network is one that loses.
-                Access::Judge | Access::Later => Reply::Silence,
+                Access::Judge | Access::Later => PeerReply::Silence,
                 Access::Ended(outcome) => return outcome,
             },
         };
         qp.judge(requester, reply, len)
     }
 
-    fn give_up(&mut self, pending: &Pending, execution: &mut Execution<'a>) {
+    fn give_up(&mut self, pending: &PendingWqes, execution: &mut Execution<'a>) {
         if let Some(out) = &mut self.out {
             out.release();
         }
@@ -249,7 +249,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
 impl<const XRC: bool> RemoteLink<'_, XRC> {
     /// An end that comes only when nothing before it waits for a reply.
     #[cold]
-    fn ended(&self, outcome: Outcome) -> Step {
+    fn ended(&self, outcome: WqeOutcome) -> Step {
         if self.remote.sent > 0 { Step::Later } else { Step::Ended(outcome) }
     }
 
@@ -259,7 +259,7 @@ impl<const XRC: bool> RemoteLink<'_, XRC> {
     fn find_peer(
         &mut self,
         qp: &Arc<Qp>,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         len: u64,
         execution: &mut Execution<'_>,
     ) -> Option<Step> {
@@ -272,7 +272,7 @@ impl<const XRC: bool> RemoteLink<'_, XRC> {
             Some(out) if qp.greet(self.remote, out.pair, requester.dest_qpn) => return None,
             Some(_) => {
                 requester.started = true;
-                qp.judge(requester, Reply::Silence, len)
+                qp.judge(requester, PeerReply::Silence, len)
             }
         }))
     }
@@ -281,14 +281,19 @@ impl<const XRC: bool> RemoteLink<'_, XRC> {
 impl Qp {
     /// A late message arrives at another process. False if it does not; a plain write has
     /// no memory to go to any more.
-    pub(crate) fn arrive_remote(&self, sq: &mut Sq, wqe: &wqe::Wqe, payload: &[Span<'_>]) -> bool {
+    pub(crate) fn arrive_remote(
+        &self,
+        sq: &mut Sq,
+        wqe: &wqe::Wqe,
+        payload: &[MemSpan<'_>],
+    ) -> bool {
         let to = sq.requester.dest_qpn;
         let Some(remote) = sq.remote.as_deref_mut() else { return false };
         remote.look_up(self);
         let pair = remote.pair.clone();
         let Some(pair) = pair.filter(|pair| !pair.is_dead()) else { return false };
         let len: usize = payload.iter().map(|span| span.len()).sum();
-        let request = wqe::Request { wqe, sges: &[], to: None };
+        let request = wqe::WqeRef { wqe, sges: &[], to: None };
         let flags = flags_of(&request);
         let mut sent = Request { len: len as u32, ..self.request(remote, &request, to, flags) };
         let fits = len <= DATA as usize / 4;
@@ -298,30 +303,30 @@ impl Qp {
     /// There is no pair: the process has to be met first, or is not there.
     fn meet_or_fail(
         self: &Arc<Qp>,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         remote: &Remote,
         len: u64,
         execution: &mut Execution<'_>,
-    ) -> Outcome {
+    ) -> WqeOutcome {
         requester.started = true;
         if core::mem::take(&mut requester.peer_not_found) {
-            return self.judge(requester, Reply::Silence, len);
+            return self.judge(requester, PeerReply::Silence, len);
         }
         execution.deferred.push(WorkItem::Meet(Arc::clone(self), remote.slot));
-        Outcome::Blocked(Wait::Meeting, None)
+        WqeOutcome::Blocked(WaitCause::Meeting, None)
     }
 
     /// The peer's process has died. The request fails, but not at once: a peer that has all that it
     /// wants may exit, and what it sent before completes here first, as with a card.
-    pub(super) fn lost(&self, requester: &mut Requester, len: u64) -> Outcome {
+    pub(super) fn lost(&self, requester: &mut RequesterState, len: u64) -> WqeOutcome {
         if self.transport.is_reliable() {
             // It will not come back, so that one timeout is enough.
             (requester.started, requester.retries_left) = (true, 0);
             let timeout = response_timeout_ns(requester.timeout);
             let delay = timeout.map_or(LOSS_NS, |timeout| timeout.min(LOSS_NS));
-            return Outcome::Blocked(Wait::Response, Some(delay));
+            return WqeOutcome::Blocked(WaitCause::Response, Some(delay));
         }
-        self.judge(requester, Reply::Silence, len)
+        self.judge(requester, PeerReply::Silence, len)
     }
 
     /// Looks the peer up; whether it expects what we are going to send.
@@ -364,7 +369,7 @@ impl Sq {
             return Ok(());
         };
         let _ = remote.reclaim(&self.pending);
-        if qp.transport == Transport::Uc {
+        if qp.transport == QpTransport::Uc {
             // An unreliable connection accepts any sender: each process may be inside.
             return peers.wait_outside();
         }

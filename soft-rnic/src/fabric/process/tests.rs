@@ -17,9 +17,9 @@ use crate::peers::process::directory::{Directory, INDEX_BITS, SLOTS, slot_of};
 use crate::peers::process::mapped::Mapped;
 use crate::peers::process::pair::{self, Pair, Parts};
 use crate::peers::process::ring::{PayloadLocation, Rings, WANTS_REPLY};
-use crate::queues::outcome::{Outcome, Wait};
-use crate::queues::qp_state::State;
-use crate::reason::Reason;
+use crate::queues::outcome::{WaitCause, WqeOutcome};
+use crate::queues::qp_state::QueuePairState;
+use crate::reason::WcReason;
 use host::random::Random;
 use host::sync::SetOnDrop;
 use rustix::event::epoll;
@@ -184,7 +184,7 @@ impl Wild {
         entry.transport.store(qp.transport as u32, Ordering::Relaxed);
         entry.dest_qpn.store(qp.num, Ordering::Relaxed);
         entry.generation.store(1, Ordering::Relaxed);
-        entry.state.store(State::Rts as u32, Ordering::Release);
+        entry.state.store(QueuePairState::Rts as u32, Ordering::Release);
     }
 
     /// Says that all messages of a queue pair up to this one are done.
@@ -230,9 +230,13 @@ impl Wild {
         ];
         self.rings.scribble_request(self.index, words);
         let sender = self.directory.qp(far(slot(0)));
-        sender.state.store(State::Rts as u32, Ordering::Relaxed);
-        let refusals =
-            [Reason::LocalGone, Reason::PeerInvalid, Reason::PeerKey, Reason::PeerOperation];
+        sender.state.store(QueuePairState::Rts as u32, Ordering::Relaxed);
+        let refusals = [
+            WcReason::LocalGone,
+            WcReason::PeerInvalid,
+            WcReason::PeerKey,
+            WcReason::PeerOperation,
+        ];
         let [a, b, c, d] = refusals.map(|reason| reason as u64);
         let reason = pick(random, &[a, b, c, d, a + 7 * more]) as u8;
         let verdict = [random.below(5 + more) as u8, reason, 0, 0];
@@ -302,7 +306,7 @@ fn connected_on(device: &Arc<Device>, kind: ibv_qp_type, far: u32, access: i32) 
             (responder.dest_qpn, responder.peer_is_here) = (far, true);
             (responder.access, responder.max_dest_rd_atomic) = (0xf, 1);
             object.connect(&mut sq, &mut responder);
-            object.set_state(State::Rts);
+            object.set_state(QueuePairState::Rts);
         }
         let (len, buffer) = (1 << 16, vec![0_u8; 1 << 16].leak().as_mut_ptr());
         let mr = (verbs.reg_mr)(pd, buffer.cast(), len, access);
@@ -394,8 +398,8 @@ fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
 #[test]
 fn a_refusal_has_the_reason_of_one() {
     let device = crate::objects::device::default_device();
-    let key = Reason::PeerKey as u8;
-    for (number, reason) in [(40, 0), (41, Reason::Rnr as u8), (42, 12), (43, 200), (44, key)] {
+    let key = WcReason::PeerKey as u8;
+    for (number, reason) in [(40, 0), (41, WcReason::Rnr as u8), (42, 12), (43, 200), (44, key)] {
         let (_process, mut peer, qp) = known(slot(number));
         let incarnation = qp.responder.lock().generation as u8;
         let kinds = u64::from(u32::from_le_bytes([4, reason, incarnation, 0])) << 32;
@@ -458,12 +462,12 @@ fn what_goes_to_a_process_that_has_died_fails_one_timeout_later() {
         let mut sq = qp.sq.lock();
         (sq.requester.timeout, sq.requester.retries_left) = (timeout, 7);
         let outcome = qp.lost(&mut sq.requester, 8);
-        assert_eq!(outcome, Outcome::Blocked(Wait::Response, Some(ns)), "{timeout}");
+        assert_eq!(outcome, WqeOutcome::Blocked(WaitCause::Response, Some(ns)), "{timeout}");
         assert_eq!(sq.requester.retries_left, 0, "it is not tried again");
     }
     let unreliable = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(21)));
     let outcome = unreliable.lost(&mut unreliable.sq.lock().requester, 8);
-    assert_eq!(outcome, Outcome::Dropped);
+    assert_eq!(outcome, WqeOutcome::Dropped);
 }
 
 #[test]

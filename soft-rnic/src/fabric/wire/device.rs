@@ -28,7 +28,7 @@ use crate::peers::wire::state::{
     Counts, Exit, Memberships, PacketFaults, Path, Rx, Wire, gid_of, ip_of,
 };
 use crate::peers::wire::symptoms::Symptoms;
-use crate::queues::qp_state::{State, Transport};
+use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::timing::network::NetworkFaults;
 use crate::udp::{
     Capture, LocalAddress, MAX_SEND_PORTS, Marks, Outbox, Port, PortError, SendPorts, address_of,
@@ -339,14 +339,14 @@ impl Qp {
     /// Memory for a transition, and for as many READs and atomics of the peer, if that changes.
     pub(crate) fn wire_memory(
         &self,
-        transition: (State, State),
+        transition: (QueuePairState, QueuePairState),
         responses: Option<u8>,
     ) -> Result<WireMemory, OutOfMemory> {
         if self.pd.context.device.wire().is_none() || !self.transport.is_reliable() {
             return Ok(WireMemory::default());
         }
         alloc::headroom()?;
-        let begins = transition == (State::Rtr, State::Rts);
+        let begins = transition == (QueuePairState::Rtr, QueuePairState::Rts);
         let sends = if begins { self.cap.max_send_wr.max(1) as usize } else { 0 };
         Ok(WireMemory {
             sends: alloc::filled(sends, SendSlot::new)?,
@@ -359,7 +359,7 @@ impl Qp {
         let device = &self.pd.context.device;
         let Some(wire) = device.wire() else { return };
         let path = match self.transport {
-            Transport::Ud => None,
+            QpTransport::Ud => None,
             _ => match self.wire_path(sq, wire) {
                 Some(path) => Some(path),
                 None => return,
@@ -373,7 +373,9 @@ impl Qp {
     /// It has become ready to send; the lock is held.
     pub(crate) fn begin_to_send(&self, sq: &mut Sq, memory: WireMemory) {
         let device = &self.pd.context.device;
-        let Some(wire) = device.wire().filter(|_| self.transport != Transport::Ud) else { return };
+        let Some(wire) = device.wire().filter(|_| self.transport != QpTransport::Ud) else {
+            return;
+        };
         if let Some(path) = self.wire_path(sq, wire) {
             self.begin_wire(sq, wire, path, memory.sends);
         }

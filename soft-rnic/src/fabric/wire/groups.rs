@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::peers::wire::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of};
-use crate::queues::address::{Gid, MULTICAST_QPN};
+use crate::queues::address::{GidBytes, MULTICAST_QPN};
 use crate::udp::{AddressState, Datagram, FEW, Inbox, Port};
 use crate::{errno, limits};
 
@@ -42,7 +42,7 @@ pub(super) const COPIES: usize = 4_096;
 const FEW_MEMBERS: usize = COPIES / (64 * FEW);
 
 impl GroupSockets {
-    fn has(&self, gid: &Gid) -> bool {
+    fn has(&self, gid: &GidBytes) -> bool {
         self.all.iter().any(|socket| socket.gid == *gid)
     }
 
@@ -55,7 +55,7 @@ impl GroupSockets {
         self.all.iter_mut().find(|socket| key(&socket.port).u64() == data)
     }
 
-    fn remove(&mut self, gid: &Gid) -> Option<Port> {
+    fn remove(&mut self, gid: &GidBytes) -> Option<Port> {
         let at = self.all.iter().position(|socket| socket.gid == *gid)?;
         let GroupSocket { port, dropped, .. } = self.all.swap_remove(at);
         self.dropped = self.dropped.wrapping_add(dropped);
@@ -63,7 +63,7 @@ impl GroupSockets {
     }
 
     /// Puts a new socket in the place of a group's; the one before.
-    fn replace(&mut self, gid: &Gid, port: Port) -> Option<Port> {
+    fn replace(&mut self, gid: &GidBytes, port: Port) -> Option<Port> {
         let socket = self.all.iter_mut().find(|socket| socket.gid == *gid)?;
         self.dropped = self.dropped.wrapping_add(core::mem::take(&mut socket.dropped));
         Some(core::mem::replace(&mut socket.port, port))
@@ -84,7 +84,7 @@ fn key(port: &Port) -> EventData {
 
 impl Wire {
     /// Joins a group, unless this process has. `changing` is held.
-    fn join(&self, gid: &Gid) -> Result<(), Errno> {
+    fn join(&self, gid: &GidBytes) -> Result<(), Errno> {
         let (has, joined) = {
             let groups = &self.rx.lock().groups;
             (groups.has(gid), groups.all.len())
@@ -101,7 +101,7 @@ impl Wire {
     }
 
     /// A socket that has joined a group, and is among those that may be ready.
-    fn socket_for(&self, gid: &Gid) -> Result<Port, Errno> {
+    fn socket_for(&self, gid: &GidBytes) -> Result<Port, Errno> {
         let port = self.port.join_beside(SocketAddr::new(ip_of(gid), UDP_PORT))?;
         // A socket that is closed is among them no more.
         epoll::add(self.ready_sockets()?, &port, key(&port), EventFlags::IN)?;
@@ -136,8 +136,9 @@ impl Wire {
     /// Joins all groups again; returns true if that is done. `changing` is held. Each gets a new
     /// socket: one of a group of a link is bound to the interface that is not there any more.
     fn join_again(&self) -> bool {
-        let groups: Vec<Gid> = self.rx.lock().groups.all.iter().map(|socket| socket.gid).collect();
-        let again = |gid: &Gid| {
+        let groups: Vec<GidBytes> =
+            self.rx.lock().groups.all.iter().map(|socket| socket.gid).collect();
+        let again = |gid: &GidBytes| {
             let Ok(port) = self.socket_for(gid) else { return false };
             let before = self.rx.lock().groups.replace(gid, port);
             before.into_iter().for_each(|port| self.give_up(&port));
@@ -169,7 +170,7 @@ impl Wire {
     /// Leaves a group that has no members in this process. `changing` is held. A queue pair that
     /// was detached before gets no packet any more when this returns, whether the group has members
     /// or not.
-    fn leave_unused(&self, device: &Device, gid: &Gid) {
+    fn leave_unused(&self, device: &Device, gid: &GidBytes) {
         let port = {
             let mut rx = self.rx.lock();
             if !device.members(gid).is_empty() {
@@ -188,7 +189,7 @@ impl Qp {
     pub(crate) fn attach_on_wire(
         self: &Arc<Qp>,
         wire: &Wire,
-        gid: Gid,
+        gid: GidBytes,
         lid: u16,
     ) -> Result<(), Errno> {
         self.can_attach_to(&gid)?;
@@ -206,7 +207,7 @@ impl Qp {
 
     /// Ends an attachment to a group of the network. In a child of fork that is an attachment of
     /// the child's copy: the membership is its parent's.
-    pub(crate) fn detach_on_wire(&self, wire: &Wire, gid: Gid, lid: u16) -> Result<(), Errno> {
+    pub(crate) fn detach_on_wire(&self, wire: &Wire, gid: GidBytes, lid: u16) -> Result<(), Errno> {
         if wire.is_inherited() {
             return self.detach_from_group(gid, lid);
         }
@@ -217,7 +218,7 @@ impl Qp {
     }
 
     /// It is destroyed, and was a member of these groups.
-    pub(crate) fn leave_on_wire(&self, groups: &[Gid]) {
+    pub(crate) fn leave_on_wire(&self, groups: &[GidBytes]) {
         let device = &self.pd.context.device;
         let Some(wire) = device.wire().filter(|_| !groups.is_empty()) else { return };
         if wire.is_inherited() {
@@ -296,7 +297,7 @@ fn take_batch(
 /// A group that packets have arrived for.
 struct Group<'g> {
     members: &'g [Arc<Qp>],
-    gid: Gid,
+    gid: GidBytes,
     port: &'g Port,
 }
 

@@ -12,13 +12,13 @@ use super::paging::{LOOKED_AT, Paging};
 use crate::engine::responder::place::behind;
 use crate::memory::on_demand::bring;
 use crate::memory::paging::Presence;
-use crate::memory::span::{Span, SpanBuf, Spans};
+use crate::memory::span::{MemSpan, SpanBuf, Spans};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::peers::wire::state::{OwnPages, Wire};
-use crate::queues::requester::Requester;
-use crate::queues::wqe::Request;
-use crate::reason::Reason;
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::WqeRef;
+use crate::reason::WcReason;
 
 /// Time in nanoseconds after which a request is looked at again for which no thread was free.
 pub(super) const LOOK_AGAIN_NS: u64 = 5_000_000;
@@ -27,11 +27,11 @@ pub(super) const LOOK_AGAIN_NS: u64 = 5_000_000;
 pub(super) enum Unsent {
     /// Its pages are not there yet.
     Later,
-    Failed(Reason),
+    Failed(WcReason),
 }
 
-impl From<Reason> for Unsent {
-    fn from(reason: Reason) -> Unsent {
+impl From<WcReason> for Unsent {
+    fn from(reason: WcReason) -> Unsent {
         Unsent::Failed(reason)
     }
 }
@@ -41,8 +41,8 @@ impl OwnPages {
     fn look<'s>(
         &mut self,
         qp: &Arc<Qp>,
-        pieces: &[Span<'s>],
-        brought: impl FnOnce() -> Vec<Span<'s>>,
+        pieces: &[MemSpan<'s>],
+        brought: impl FnOnce() -> Vec<MemSpan<'s>>,
         is_written: bool,
     ) -> Presence {
         let device = &qp.pd.context.device;
@@ -61,8 +61,8 @@ impl Qp {
     #[inline]
     pub(super) fn check_local(
         self: &Arc<Qp>,
-        requester: &Requester,
-        request: &Request<'_>,
+        requester: &RequesterState,
+        request: &WqeRef<'_>,
         room: &mut SpanBuf,
         own: &mut OwnPages,
     ) -> Result<(), Unsent> {
@@ -75,7 +75,7 @@ impl Qp {
                 // Pages that are there may not permit the access.
                 Presence::There if len > LOOKED_AT as u64 || bring(pieces, is_written) => Ok(spans),
                 Presence::Unknown => Err(Unsent::Later),
-                _ => Err(Unsent::Failed(Reason::LocalGone)),
+                _ => Err(Unsent::Failed(WcReason::LocalGone)),
             }
         });
         found.map(drop)
@@ -118,7 +118,7 @@ impl Qp {
 }
 
 /// At most `len` bytes from `offset` on.
-fn part<'l>(local: &'l Spans<'_>, offset: usize, len: usize) -> Vec<Span<'l>> {
+fn part<'l>(local: &'l Spans<'_>, offset: usize, len: usize) -> Vec<MemSpan<'l>> {
     let mut left = len;
     let pieces = behind(local.as_slice(), offset).map(|piece| {
         let n = piece.len().min(left);

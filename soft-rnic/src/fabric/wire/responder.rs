@@ -21,9 +21,9 @@ use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{self, Qp};
 use crate::peers::wire::answers::{Allowance, Said};
 use crate::peers::wire::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
-use crate::queues::address::Gid;
-use crate::queues::qp_state::{State, Transport};
-use crate::reason::Reason;
+use crate::queues::address::GidBytes;
+use crate::queues::qp_state::{QpTransport, QueuePairState};
+use crate::reason::WcReason;
 use crate::udp::Datagram;
 
 use super::paging::{Paging, peer_of};
@@ -106,13 +106,13 @@ impl Qp {
         let (dest_qpn, pkey) = (responder.dest_qpn, DEFAULT_PKEY);
         let first_psn = Psn::new(responder.psn);
         Some(match self.transport {
-            Transport::Uc => Machine::Unreliable(uc::Receiver::new(uc::Config {
+            QpTransport::Uc => Machine::Unreliable(uc::Receiver::new(uc::Config {
                 mtu,
                 dest_qpn,
                 pkey,
                 first_psn,
             })),
-            Transport::Ud => Machine::Datagrams(ud::Receiver::new()),
+            QpTransport::Ud => Machine::Datagrams(ud::Receiver::new()),
             _ => {
                 let min_rnr_timer = RnrTimer::new(responder.min_rnr_timer)?;
                 let config = ResponderConfig { mtu, dest_qpn, pkey, first_psn, min_rnr_timer };
@@ -127,12 +127,12 @@ impl Qp {
         held: &mut Held<'q>,
         packet: &Packet<'_>,
         datagram: &Datagram<'_>,
-        destination: Gid,
+        destination: GidBytes,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
     ) -> Owed {
         let headers = &packet.headers;
-        if self.state() == State::Err {
+        if self.state() == QueuePairState::Err {
             self.serve_late(held, headers);
             return Owed::Nothing;
         }
@@ -221,7 +221,7 @@ impl Qp {
                 .wire
                 .as_mut()
                 .is_some_and(|wire| !core::mem::replace(&mut wire.is_established, true));
-        if is_first && self.state() == State::Rtr && self.transport != Transport::Ud {
+        if is_first && self.state() == QueuePairState::Rtr && self.transport != QpTransport::Ud {
             *held = None;
             self.raise(ibv_event_type::IBV_EVENT_COMM_EST);
         }
@@ -278,14 +278,14 @@ impl Qp {
     /// The connection ends, because of a request that was refused.
     fn end_refused(
         self: &Arc<Qp>,
-        (refusal, denied): (Refusal, Option<Reason>),
+        (refusal, denied): (Refusal, Option<WcReason>),
         deferred: &mut DeferredWork,
     ) {
         let (reason, event) = match refusal {
-            Refusal::Invalid => (Reason::PeerInvalid, ibv_event_type::IBV_EVENT_QP_REQ_ERR),
-            Refusal::Access => (Reason::PeerAccess, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR),
+            Refusal::Invalid => (WcReason::PeerInvalid, ibv_event_type::IBV_EVENT_QP_REQ_ERR),
+            Refusal::Access => (WcReason::PeerAccess, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR),
             // The receive request that has completed in error says it.
-            Refusal::Operation => return self.refuse(Reason::PeerReceiveBuffer, None, deferred),
+            Refusal::Operation => return self.refuse(WcReason::PeerReceiveBuffer, None, deferred),
         };
         self.refuse(denied.unwrap_or(reason), Some(event), deferred);
     }

@@ -17,17 +17,19 @@ use crate::limits;
 use crate::memory::lists::{resolve, resolve_any};
 use crate::memory::mr_table::LOCAL_WRITE;
 use crate::memory::on_demand;
-use crate::memory::on_demand::{Piece, bring};
+use crate::memory::on_demand::{OnDemandPiece, bring};
 use crate::memory::paging::Presence;
-use crate::memory::span::{Copying, Span, SpanBuf, copy_pieces, copy_spans, copy_with_header};
+use crate::memory::span::{
+    BufferOwnership, MemSpan, SpanBuf, copy_pieces, copy_spans, copy_with_header,
+};
 use crate::objects::cq::{Completion, CqWriter};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::misuse::Asked;
 use crate::objects::state::Qp;
 use crate::peers::wire::state::{KeptReads, Taken};
-use crate::queues::recv_ring::{Consumer, RecvRequest};
-use crate::queues::wqe::{Op, Wqe};
-use crate::reason::Reason;
+use crate::queues::recv_ring::{RecvConsumer, RecvRequest};
+use crate::queues::wqe::{SqOp, Wqe};
+use crate::reason::WcReason;
 
 use super::paging::{LOOKED_AT, Paging};
 use super::requests::span_of;
@@ -39,7 +41,7 @@ pub(super) struct Here<'h, 'a> {
     pub(super) rights: (u32, u32),
     pub(super) dest_qpn: u32,
     pub(super) qkey: u32,
-    pub(super) consumer: &'h mut Consumer,
+    pub(super) consumer: &'h mut RecvConsumer,
     pub(super) taken: &'h mut Option<Taken>,
     pub(super) kept: &'h mut KeptReads,
     pub(super) room: &'h mut SpanBuf,
@@ -51,16 +53,16 @@ pub(super) struct Here<'h, 'a> {
     /// The queue pair that has sent a datagram, and the header in front of it.
     pub(super) datagram: Option<(u32, Grh)>,
     /// The reason if a request was refused.
-    pub(super) denied: Option<Reason>,
+    pub(super) denied: Option<WcReason>,
 }
 
 /// The memory that a request names, if it may access it so, and whether that may have gone.
 fn find<'s>(
     qp: &Qp,
     room: &'s SpanBuf,
-    op: Op,
+    op: SqOp,
     (rkey, va, len): (u32, u64, u64),
-) -> Result<Piece<'s>, Refusal> {
+) -> Result<OnDemandPiece<'s>, Refusal> {
     let (mrs, pd) = (&qp.pd.context.device.mrs, qp.pd.id);
     match mrs.check(room.hold(), rkey, pd, va, len, op.remote_access()) {
         Some(span) => Ok((span, false)),
@@ -82,14 +84,14 @@ fn judge(presence: Presence) -> Result<(), AccessError> {
 /// # Safety
 /// What the request names was checked, under a lock that deregistration waits for; programs access
 /// it atomically only.
-unsafe fn copy(may_be_gone: bool, to: Span<'_>, from: Span<'_>) -> Result<(), Refusal> {
+unsafe fn copy(may_be_gone: bool, to: MemSpan<'_>, from: MemSpan<'_>) -> Result<(), Refusal> {
     // SAFETY: the memory that the request names was checked under a lock that deregistration waits
     // for, and programs access it atomically only: this function's contract (see # Safety).
     unsafe {
         match may_be_gone {
             true => on_demand::copy(&[to], core::iter::once(from)).map_err(|_gone| Refusal::Access),
             false => {
-                copy_spans(&[to], &[from], Copying::Shared);
+                copy_spans(&[to], &[from], BufferOwnership::Shared);
                 Ok(())
             }
         }
@@ -112,13 +114,13 @@ impl Here<'_, '_> {
             self.denied = Some(self.qp.check_buffer(taken.wr_id, (&taken.sges, end), pd));
             return Err(Refusal::Access.into());
         }
-        let to: Vec<Span<'_>> = behind(spans.as_slice(), offset as usize).collect();
+        let to: Vec<MemSpan<'_>> = behind(spans.as_slice(), offset as usize).collect();
         let presence = self.paging.look(&to, true);
         if presence == Presence::Gone {
             self.denied = Some(self.qp.check_buffer(taken.wr_id, (&taken.sges, end), pd));
         }
         judge(presence)?;
-        let header = self.datagram.as_mut().map(|(_, header)| Span::of(header));
+        let header = self.datagram.as_mut().map(|(_, header)| MemSpan::of(header));
         let from = header.into_iter().chain(core::iter::once(span_of(payload)));
         // SAFETY: the list was checked; the buffers are the device's until they complete.
         Ok(unsafe { on_demand::copy(&to, from) }.map_err(|_gone| Refusal::Access)?)
@@ -134,7 +136,7 @@ impl Here<'_, '_> {
         self.datagram.map_or(self.dest_qpn, |(from, _)| from)
     }
 
-    fn complete(&mut self, wr_id: u64, failure: Option<Reason>, done: &ReceiveDone) {
+    fn complete(&mut self, wr_id: u64, failure: Option<WcReason>, done: &ReceiveDone) {
         let flag = |is: bool, flag: ibv_wc_flags| if is { flag.0 } else { 0 };
         let is_success = failure.is_none();
         let opcode = match done.is_write {
@@ -175,12 +177,12 @@ fn keep(request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
     Some((Taken { wr_id: request.wr_id(), pd: request.pd(), sges }, room))
 }
 
-fn op_of(access: Access) -> Op {
+fn op_of(access: Access) -> SqOp {
     match access {
-        Access::Read => Op::Read,
-        Access::Write => Op::Write,
-        Access::Atomic => Op::FetchAdd,
-        Access::AtomicWrite => Op::AtomicWrite,
+        Access::Read => SqOp::Read,
+        Access::Write => SqOp::Write,
+        Access::Atomic => SqOp::FetchAdd,
+        Access::AtomicWrite => SqOp::AtomicWrite,
     }
 }
 
@@ -237,11 +239,11 @@ impl Target for Here<'_, '_> {
         unsafe {
             match &mut self.datagram {
                 Some((_, header)) => {
-                    copy_with_header(spans.as_slice(), Span::of(header), &[payload]);
+                    copy_with_header(spans.as_slice(), MemSpan::of(header), &[payload]);
                 }
                 None => {
                     let to = behind(spans.as_slice(), offset as usize);
-                    copy_pieces(to, core::iter::once(payload), Copying::Owned);
+                    copy_pieces(to, core::iter::once(payload), BufferOwnership::Owned);
                 }
             }
         }
@@ -257,16 +259,16 @@ impl Target for Here<'_, '_> {
     fn fail_receive(&mut self, fault: ReceiveFault) {
         let reason = match fault {
             ReceiveFault::Length => {
-                self.denied = Some(Reason::PeerReceiveShort);
-                Reason::ReceiveShort
+                self.denied = Some(WcReason::PeerReceiveShort);
+                WcReason::ReceiveShort
             }
-            ReceiveFault::Protection => self.denied.unwrap_or(Reason::LocalGone),
+            ReceiveFault::Protection => self.denied.unwrap_or(WcReason::LocalGone),
             ReceiveFault::Invalidate => {
-                self.denied = Some(Reason::PeerWindow);
-                Reason::ReceiveInvalidate
+                self.denied = Some(WcReason::PeerWindow);
+                WcReason::ReceiveInvalidate
             }
             // The request that has taken it was refused.
-            ReceiveFault::Flushed => Reason::FlushedByPeer,
+            ReceiveFault::Flushed => WcReason::FlushedByPeer,
         };
         if let Some(taken) = self.taken.take() {
             self.complete(taken.wr_id, Some(reason), &ReceiveDone::default());
@@ -293,11 +295,11 @@ impl Target for Here<'_, '_> {
         }
         let (span, may_be_gone) = found?;
         if op.is_word() && !span.ptr().addr().is_multiple_of(8) {
-            self.denied = Some(Reason::PeerWord);
+            self.denied = Some(WcReason::PeerWord);
             return Err(Refusal::Invalid.into());
         }
         if may_be_gone {
-            let is_written = op != Op::Read;
+            let is_written = op != SqOp::Read;
             judge(self.paging.look(&[span], is_written))?;
             // Pages that are there may not permit the access: nothing is changed then.
             if span.len() <= LOOKED_AT && !bring(&[span], is_written) {
@@ -309,7 +311,7 @@ impl Target for Here<'_, '_> {
 
     fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), AccessError> {
         let asked = (rkey, va, payload.len() as u64);
-        let (to, may_be_gone) = find(self.qp, self.room, Op::Write, asked)?;
+        let (to, may_be_gone) = find(self.qp, self.room, SqOp::Write, asked)?;
         if may_be_gone {
             judge(self.paging.look(&[to], true))?;
         }
@@ -322,7 +324,7 @@ impl Target for Here<'_, '_> {
         let mut payload = core::mem::take(self.payload);
         // Bounded: by the MTU, 4 KiB.
         payload.resize(length as usize, 0);
-        let from = find(self.qp, self.room, Op::Read, (rkey, va, length.into()));
+        let from = find(self.qp, self.room, SqOp::Read, (rkey, va, length.into()));
         let read = from.map_err(AccessError::from).and_then(|(from, may_be_gone)| {
             if may_be_gone {
                 judge(self.paging.look(&[from], false))?;
@@ -330,7 +332,7 @@ impl Target for Here<'_, '_> {
             // SAFETY: `find` has just checked it, under `Wire::rx`, or under the send queue's lock
             // where an answer is sent later: `quiesce` waits for both. Programs access it
             // atomically only.
-            Ok(unsafe { copy(may_be_gone, Span::of(&mut payload), from) }?)
+            Ok(unsafe { copy(may_be_gone, MemSpan::of(&mut payload), from) }?)
         });
         // A READ that is new was checked when it arrived: this is one that is asked for again.
         let read = match (read, self.kept.find(rkey, va, length)) {
@@ -348,10 +350,10 @@ impl Target for Here<'_, '_> {
     }
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
-        let word = find(self.qp, self.room, Op::FetchAdd, (rkey, va, 8))?;
+        let word = find(self.qp, self.room, SqOp::FetchAdd, (rkey, va, 8))?;
         let (kind, compare_add, swap) = match op {
-            AtomicOp::CmpSwap { compare, swap } => (Op::CompareSwap, compare, swap),
-            AtomicOp::FetchAdd { add } => (Op::FetchAdd, add, 0),
+            AtomicOp::CmpSwap { compare, swap } => (SqOp::CompareSwap, compare, swap),
+            AtomicOp::FetchAdd { add } => (SqOp::FetchAdd, add, 0),
         };
         let wqe = Wqe::atomic(kind, compare_add, swap);
         // SAFETY: eight bytes that were just checked, at a multiple of eight.
@@ -360,7 +362,7 @@ impl Target for Here<'_, '_> {
     }
 
     fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), AccessError> {
-        let word = find(self.qp, self.room, Op::AtomicWrite, (rkey, va, 8))?;
+        let word = find(self.qp, self.room, SqOp::AtomicWrite, (rkey, va, 8))?;
         // AcqRel: a reader that sees the word sees what was written before it.
         let store = |word: &AtomicU64| word.swap(u64::from_ne_bytes(bytes), Ordering::AcqRel);
         // SAFETY: eight bytes that were just checked, at a multiple of eight.

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::alloc::OutOfMemory;
 use crate::errno;
 use crate::objects::state::{Cq, Extended, Ring, Slot};
-use crate::queues::queue_memory::{Lender, QueueMemory};
+use crate::queues::queue_memory::{MemoryLender, QueueMemory};
 
 /// Rings of a queue: that which it was created with, and that which the last resize has made.
 const RINGS: usize = 2;
@@ -32,7 +32,7 @@ impl Slot {
 
 impl Ring {
     /// A ring of `len` slots; `lender` has their memory, if there is one.
-    pub(crate) fn new(len: u32, lender: Option<Lender>) -> Result<Ring, Errno> {
+    pub(crate) fn new(len: u32, lender: Option<MemoryLender>) -> Result<Ring, Errno> {
         Ok(Ring { slots: QueueMemory::new(len as usize, lender, Slot::empty)? })
     }
 

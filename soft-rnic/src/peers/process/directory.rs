@@ -9,8 +9,8 @@ use crate::limits;
 use crate::lock::Padded;
 use crate::memory::keys::PublishedKeys;
 use crate::memory::published::{InFile, PublishedMw, PublishedRegion};
-use crate::queues::address::Gid;
-use crate::queues::qp_state::State;
+use crate::queues::address::GidBytes;
+use crate::queues::qp_state::QueuePairState;
 
 use super::barrier::light;
 use super::mapped::Layout;
@@ -37,7 +37,7 @@ const GROUP_WORDS: usize = 64;
 pub(crate) struct GroupBit(u32);
 
 impl GroupBit {
-    pub(crate) fn of(gid: &Gid) -> GroupBit {
+    pub(crate) fn of(gid: &GidBytes) -> GroupBit {
         // Groups differ in their last bytes mostly. The multiplier is of Knuth's hash: the upper
         // bits depend on all.
         let folded = u128::from_be_bytes(*gid);
@@ -334,7 +334,7 @@ impl QpEntry {
     pub(crate) fn waits_for_reply(&self, incarnation: u8) -> bool {
         // Acquire: the generation was published before the state.
         let state = self.state.load(Ordering::Acquire);
-        let sends = [State::Rts, State::Sqd].iter().any(|s| *s as u32 == state);
+        let sends = [QueuePairState::Rts, QueuePairState::Sqd].iter().any(|s| *s as u32 == state);
         sends && self.generation.load(Ordering::Relaxed) as u8 == incarnation
     }
 }

@@ -21,7 +21,7 @@ use crate::lock::{Lock, Padded};
 use crate::memory::attach::{Proof, note_refusal};
 use crate::memory::published::PublishedRegion;
 use crate::queues::requester::RingProgress;
-use crate::reason::Reason;
+use crate::reason::WcReason;
 
 use super::barrier::{is_asymmetric, light};
 use super::budget::Share;
@@ -204,9 +204,9 @@ impl Pair {
     }
 
     /// The reason why a message could not be read in its memory.
-    pub(crate) fn unreadable(&self) -> Reason {
+    pub(crate) fn unreadable(&self) -> WcReason {
         let is_refused = self.refused.load(Ordering::Relaxed);
-        if is_refused { Reason::LocalUnattached } else { Reason::LocalGone }
+        if is_refused { WcReason::LocalUnattached } else { WcReason::LocalGone }
     }
 
     /// Reports whether its memory is still the one that it introduced, as far as it can be reached:

@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::cancellation::Uncancelled;
 use crate::memory::published::{InFile, PublishedRegion};
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 
 use super::budget::Share;
 use super::mapped::is_of_memory;
@@ -192,11 +192,11 @@ impl Window {
 
     /// `len` bytes at an offset, if there are as many.
     #[inline]
-    pub(crate) fn at(&self, offset: u64, len: u64) -> Option<Span<'_>> {
+    pub(crate) fn at(&self, offset: u64, len: u64) -> Option<MemSpan<'_>> {
         let inside = offset <= self.len && len <= self.len - offset;
         // SAFETY: within the mapping, which is this value's own.
         inside.then(|| unsafe {
-            Span::shared(self.first.as_ptr().add(offset as usize), len as usize)
+            MemSpan::shared(self.first.as_ptr().add(offset as usize), len as usize)
         })
     }
 }

@@ -15,7 +15,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::lock::Padded;
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 
 use super::directory::{MAGIC, VERSION};
 use super::mapped::Layout;
@@ -79,10 +79,10 @@ impl Rings {
 
     /// `len` bytes at an offset of the data, if there are as many.
     #[inline]
-    pub(crate) fn data_at(&self, offset: usize, len: usize) -> Option<Span<'_>> {
+    pub(crate) fn data_at(&self, offset: usize, len: usize) -> Option<MemSpan<'_>> {
         let is_inside = offset <= DATA as usize && len <= DATA as usize - offset;
         // SAFETY: within the data, which are mapped as long as the rings are.
-        is_inside.then(|| unsafe { Span::shared(self.data().add(offset), len) })
+        is_inside.then(|| unsafe { MemSpan::shared(self.data().add(offset), len) })
     }
 }
 

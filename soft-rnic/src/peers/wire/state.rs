@@ -23,9 +23,9 @@ use super::symptoms::Symptoms;
 use crate::check::packets::Packets;
 use crate::counters::{Counters, PacketCounters};
 use crate::lock::{Lock, Padded};
-use crate::memory::paging::Asked;
+use crate::memory::paging::PendingPages;
 use crate::peers::process::workers::Workers;
-use crate::queues::address::Gid;
+use crate::queues::address::GidBytes;
 use crate::timing::network::NetworkFaults;
 use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
 use host::random::Random;
@@ -38,7 +38,7 @@ pub(crate) struct Wire {
     pub(crate) place: Option<u32>,
     /// Further source ports.
     pub(crate) send_ports: SendPorts,
-    pub(crate) gid: Gid,
+    pub(crate) gid: GidBytes,
     pub(crate) port_state: PortState,
     /// The process that has opened it.
     pub(crate) process: u32,
@@ -153,7 +153,7 @@ pub(crate) struct GroupSockets {
 /// The socket of a group.
 #[derive(Debug)]
 pub(crate) struct GroupSocket {
-    pub(crate) gid: Gid,
+    pub(crate) gid: GidBytes,
     pub(crate) port: Port,
     /// Packets that it had no room for.
     pub(crate) dropped: u32,
@@ -292,7 +292,7 @@ impl WireSq {
 /// The state of the pages of a send queue's requests.
 #[derive(Debug, Default)]
 pub(crate) struct OwnPages {
-    pub(crate) asked: Option<Arc<Asked>>,
+    pub(crate) asked: Option<Arc<PendingPages>>,
     /// Some request has had on-demand memory.
     pub(crate) are_used: bool,
     /// No thread was free for a request that waits.
@@ -349,7 +349,7 @@ pub(crate) struct WireRq {
     pub(crate) point: NotificationPoint,
     pub(crate) kept: KeptReads,
     /// Pages that a thread brings for the next request, or has brought.
-    pub(crate) asked: Option<Arc<Asked>>,
+    pub(crate) asked: Option<Arc<PendingPages>>,
 }
 
 /// The last short READs of a peer. It may ask again when the response was lost, and their region
@@ -399,12 +399,12 @@ pub(crate) struct Taken {
 }
 
 /// The address that a GID stands for.
-pub(crate) fn ip_of(gid: &Gid) -> IpAddr {
+pub(crate) fn ip_of(gid: &GidBytes) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(*gid)).to_canonical()
 }
 
 /// The GID of an address.
-pub(crate) fn gid_of(ip: IpAddr) -> Gid {
+pub(crate) fn gid_of(ip: IpAddr) -> GidBytes {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use crate::engine::responder::{Message, Session};
 use crate::limits;
-use crate::memory::paging::Pages;
-use crate::memory::span::Span;
+use crate::memory::paging::RequestPages;
+use crate::memory::span::MemSpan;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::peers::process::ring::{
     HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, What, XRC,
 };
 use crate::peers::process::side::{Scratch, Side, carries_data, read_there};
-use crate::queues::address::{Address, Gid};
-use crate::queues::outcome::Reply;
-use crate::queues::qp_state::Transport;
-use crate::queues::wqe::{Op, Wqe};
+use crate::queues::address::{DatagramAddress, GidBytes};
+use crate::queues::outcome::PeerReply;
+use crate::queues::qp_state::QpTransport;
+use crate::queues::wqe::{SqOp, Wqe};
 
 use super::super::gather::Gathered;
 use super::parts::Coming;
@@ -30,30 +30,30 @@ impl Side {
         scratch: &mut Scratch,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-        pages: Option<&Pages>,
-    ) -> Option<(Reply, u64)> {
+        pages: Option<&RequestPages>,
+    ) -> Option<(PeerReply, u64)> {
         let transport = session.peer.transport;
         if !hears(transport, request) {
-            return Some((Reply::Silence, 0));
+            return Some((PeerReply::Silence, 0));
         }
         let reliable = transport.is_reliable();
         let expected = request.generation == session.responder.generation
             && request.number == session.responder.number;
         if reliable && !expected {
-            return Some((Reply::Silence, 0));
+            return Some((PeerReply::Silence, 0));
         }
         let there = is_elsewhere(request).then(|| Arc::clone(&self.pair));
         let reading = there.as_deref().map(|pair| read_there(pair, request));
         if matches!(reading, Some(None)) {
-            return Some((Reply::Silence, 0));
+            return Some((PeerReply::Silence, 0));
         }
         let device = &session.peer.pd.context.device;
-        let longest = if transport == Transport::Ud { device.mtu() } else { limits::MAX_MESSAGE };
+        let longest = if transport == QpTransport::Ud { device.mtu() } else { limits::MAX_MESSAGE };
         if u64::from(request.len) > longest {
-            return Some((Reply::Silence, 0));
+            return Some((PeerReply::Silence, 0));
         }
         let wqe = wqe(request);
-        let to = (transport == Transport::Ud).then(|| address(request, device.gid()));
+        let to = (transport == QpTransport::Ud).then(|| address(request, device.gid()));
         let Scratch { local, room, list } = scratch;
         let (from, len) = ((request.from, session.responder.psn), request.len.into());
         let message = Message { pages, ..Message::new(&wqe, from, (&[], len), to.as_ref()) };
@@ -80,16 +80,16 @@ impl Side {
             Gathered::InParts(n) => match self.fetched(request, &list[..n], local.start()) {
                 Gathered::There(local) => local,
                 Gathered::Later => return None,
-                _ => return Some((Reply::Refused(self.pair.unreadable()), 0)),
+                _ => return Some((PeerReply::Refused(self.pair.unreadable()), 0)),
             },
             Gathered::Never => {
-                return Some((Reply::Refused(self.pair.unreadable()), 0));
+                return Some((PeerReply::Refused(self.pair.unreadable()), 0));
             }
         };
         let mut value = [0_u64];
         let is_atomic = wqe.op.is_atomic();
         if is_atomic {
-            local.push(Span::of_words(&mut value));
+            local.push(MemSpan::of_words(&mut value));
         }
         let message = Message { local: local.as_slice(), ..message };
         let reply = match request.srqn() {
@@ -97,10 +97,10 @@ impl Side {
             Some(srqn) => session.deliver_xrc(&message, srqn, room, writer, deferred),
         };
         let verdict = match reply {
-            Reply::Done if request.flags & JUDGE != 0 && !wqe.op.is_word() => Reply::Again,
+            PeerReply::Done if request.flags & JUDGE != 0 && !wqe.op.is_word() => PeerReply::Again,
             verdict => verdict,
         };
-        if verdict == Reply::Done {
+        if verdict == PeerReply::Done {
             session.responder.number = session.responder.number.wrapping_add(1);
         }
         Some((verdict, value[0]))
@@ -109,13 +109,15 @@ impl Side {
 
 /// Reports whether a queue pair of this transport hears such requests.
 #[inline]
-fn hears(transport: Transport, request: &Request) -> bool {
+fn hears(transport: QpTransport, request: &Request) -> bool {
     match transport {
-        Transport::Ud => request.what == What::Datagram && request.srqn().is_none(),
-        Transport::Rc => !request.is_datagram() && request.srqn().is_none(),
-        Transport::Uc => !request.is_datagram() && request.flags & (XRC | INVALIDATES) == 0,
-        Transport::XrcRecv => !request.is_datagram() && request.flags & (XRC | INVALIDATES) == XRC,
-        Transport::XrcSend => false,
+        QpTransport::Ud => request.what == What::Datagram && request.srqn().is_none(),
+        QpTransport::Rc => !request.is_datagram() && request.srqn().is_none(),
+        QpTransport::Uc => !request.is_datagram() && request.flags & (XRC | INVALIDATES) == 0,
+        QpTransport::XrcRecv => {
+            !request.is_datagram() && request.flags & (XRC | INVALIDATES) == XRC
+        }
+        QpTransport::XrcSend => false,
     }
 }
 
@@ -128,12 +130,12 @@ fn is_elsewhere(request: &Request) -> bool {
 /// Returns the operation that a request asks for, as a send queue's request.
 pub(super) fn wqe(request: &Request) -> Wqe {
     let op = match request.what {
-        What::Send | What::Datagram | What::Multicast => Op::Send,
-        What::Write => Op::Write,
-        What::Read => Op::Read,
-        What::CompareSwap => Op::CompareSwap,
-        What::FetchAdd => Op::FetchAdd,
-        What::AtomicWrite => Op::AtomicWrite,
+        What::Send | What::Datagram | What::Multicast => SqOp::Send,
+        What::Write => SqOp::Write,
+        What::Read => SqOp::Read,
+        What::CompareSwap => SqOp::CompareSwap,
+        What::FetchAdd => SqOp::FetchAdd,
+        What::AtomicWrite => SqOp::AtomicWrite,
     };
     // Of what carries data, the first two say where they are.
     let [first, compare_add, third, rkey] = request.body;
@@ -152,8 +154,8 @@ pub(super) fn wqe(request: &Request) -> Wqe {
 }
 
 /// Destination of a datagram, at the device or group of this GID, and the key that it carries.
-pub(super) fn address(request: &Request, gid: Gid) -> (Address, u32) {
+pub(super) fn address(request: &Request, gid: GidBytes) -> (DatagramAddress, u32) {
     let [qkey, class_and_limit] = [request.body[1] as u32, (request.body[1] >> 32) as u32];
     let [traffic_class, hop_limit, _, _] = class_and_limit.to_le_bytes();
-    (Address::here(gid, request.to, traffic_class, hop_limit), qkey)
+    (DatagramAddress::here(gid, request.to, traffic_class, hop_limit), qkey)
 }

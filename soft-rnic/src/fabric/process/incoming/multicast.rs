@@ -10,8 +10,8 @@ use crate::objects::state::Device;
 use crate::peers::process::directory::slot_of;
 use crate::peers::process::ring::{PayloadLocation, Request};
 use crate::peers::process::side::{Scratch, Side};
-use crate::queues::address::{Address, MULTICAST_QPN};
-use crate::queues::outcome::Reply;
+use crate::queues::address::{DatagramAddress, MULTICAST_QPN};
+use crate::queues::outcome::PeerReply;
 
 use super::super::gather::Gathered;
 use super::execution::{address, wqe};
@@ -49,12 +49,12 @@ impl Side {
             return false;
         }
         let (to, qkey) = address(request, gid);
-        let to = (Address { qpn: MULTICAST_QPN, ..to }, qkey);
+        let to = (DatagramAddress { qpn: MULTICAST_QPN, ..to }, qkey);
         let Scratch { local, room, list } = scratch;
         let Gathered::There(local) = self.gather(request, local, list) else { return false };
         let (wqe, data) = (wqe(request), (local.as_slice(), request.len.into()));
         let message = Message::new(&wqe, (request.from, 0), data, Some(&to));
         let mut writer = CqWriter::default();
-        deliver_to_all(&members, &message, room, &mut writer, deferred) == Reply::Done
+        deliver_to_all(&members, &message, room, &mut writer, deferred) == PeerReply::Done
     }
 }

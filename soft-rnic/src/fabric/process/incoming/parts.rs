@@ -8,10 +8,10 @@
 //! receive queues), those for on-demand buffers, and those for a process that is checked.
 
 use crate::engine::responder::{Message, Session};
-use crate::memory::span::{Span, SpanBuf};
+use crate::memory::span::{MemSpan, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::queues::outcome::Reply;
+use crate::queues::outcome::PeerReply;
 
 use crate::peers::process::ring::Request;
 use crate::peers::process::side::{FetchState, List, PART, Placed, Side};
@@ -22,7 +22,7 @@ pub(super) enum Coming {
     Placed,
     /// The next part has to be fetched.
     Later,
-    Refused(Reply),
+    Refused(PeerReply),
 }
 
 /// The next part: where it begins, and its length.
@@ -48,13 +48,13 @@ impl Side {
         let begins = Placed { index, total, done: 0, receive: None };
         let is_this = |it: &Placed| (it.index, it.total) == (index, total);
         let mut placed = self.placed.take().filter(is_this).unwrap_or(begins);
-        let unreadable = Coming::Refused(Reply::Refused(self.pair.unreadable()));
+        let unreadable = Coming::Refused(PeerReply::Refused(self.pair.unreadable()));
         match core::mem::take(&mut self.fetch) {
             FetchState::Over(at, _, None) if at == index => return unreadable,
             FetchState::Over(at, part, Some(mut bytes)) if (at, part) == (index, next(&placed)) => {
                 let len = part.1;
                 let Some(part) = bytes.get_mut(..len) else { return unreadable };
-                let part = Span::of(part);
+                let part = MemSpan::of(part);
                 match session.place_part(message, (placed.done, part), room, writer, deferred) {
                     Err(reply) => return Coming::Refused(reply),
                     Ok(receive) if placed.receive.is_none_or(|known| known == receive) => {

@@ -6,11 +6,11 @@
 use crate::copy;
 use crate::engine::responder::Session;
 use crate::engine::responder::run::Run;
-use crate::memory::mr_table::Held;
-use crate::memory::span::{Hold, Span};
+use crate::memory::mr_table::HeldRegion;
+use crate::memory::span::{Hold, MemSpan};
 use crate::objects::cq::CqWriter;
-use crate::queues::outcome::Reply;
-use crate::queues::qp_state::Transport;
+use crate::queues::outcome::PeerReply;
+use crate::queues::qp_state::QpTransport;
 
 use crate::peers::process::directory::slot_of;
 use crate::peers::process::ring::{
@@ -35,10 +35,10 @@ impl Side {
         let expects = session.expects(from, session.responder.psn);
         let responder = &mut *session.responder;
         let known = slot_of(from) == self.pair.slot && request.generation == responder.generation;
-        if !expects || !known || peer.transport != Transport::Rc {
+        if !expects || !known || peer.transport != QpTransport::Rc {
             return Ok(true);
         }
-        let (mut taker, mut buffers) = (None, Held::new(hold));
+        let (mut taker, mut buffers) = (None, HeldRegion::new(hold));
         let consumer = &mut responder.consumer;
         let mut run = Run::open(peer, consumer, from, *left, writer, &mut taker, &mut buffers);
         let (to, generation, incarnation) = (request.to, request.generation, request.incarnation);
@@ -72,12 +72,12 @@ impl Side {
         match &mut self.held {
             Some(held)
                 if (held.to, held.incarnation) == (to, incarnation)
-                    && held.verdict == Reply::Done =>
+                    && held.verdict == PeerReply::Done =>
             {
                 held.number = number;
             }
             _ => {
-                let verdict = Reply::Done;
+                let verdict = PeerReply::Done;
                 self.reply(ReplyEntry { to, number, incarnation, verdict, value: 0 }, What::Send);
             }
         }
@@ -98,7 +98,7 @@ pub(super) fn is_short(request: &Request) -> bool {
 /// # Safety
 /// `len` bytes, of at most a body, can be written at `to`.
 #[inline(always)]
-unsafe fn lay(to: Span<'_>, body: &[u64; 4], len: usize) {
+unsafe fn lay(to: MemSpan<'_>, body: &[u64; 4], len: usize) {
     let (is_shared, to) = (to.is_shared(), to.ptr());
     if is_shared {
         // SAFETY: `len` bytes can be written at `to`, and are no more than `body` has: this

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, Qp};
-use crate::queues::outcome::Wait;
+use crate::queues::outcome::WaitCause;
 
 use crate::peers::process::directory::INDEX_BITS;
 use crate::peers::process::marker::Probe;
@@ -151,9 +151,9 @@ impl Qp {
     fn meet_members_later(&self) {
         let Some(mut sq) = self.sq_unless_blocked() else { return };
         let waits = &mut sq.requester.waits;
-        if matches!(waits, Some((Wait::Meeting, _))) {
+        if matches!(waits, Some((WaitCause::Meeting, _))) {
             let token = self.pd.context.device.arm(self.num, Some(BLOCKED_RETRY_NS));
-            *waits = Some((Wait::Delay, token));
+            *waits = Some((WaitCause::Delay, token));
         }
     }
 }

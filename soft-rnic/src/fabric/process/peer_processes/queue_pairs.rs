@@ -8,8 +8,8 @@ use verbs_sys::*;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Responder, Sq};
-use crate::queues::outcome::Wait;
-use crate::queues::qp_state::{State, Transport};
+use crate::queues::outcome::WaitCause;
+use crate::queues::qp_state::{QpTransport, QueuePairState};
 
 use crate::peers::process::directory::{Directory, QpEntry, slot_of};
 use crate::peers::process::peer_not_found;
@@ -37,7 +37,7 @@ impl Qp {
         let Some(peers) = &device.peers else { return };
         let to = sq.requester.dest_qpn;
         let is_here = sq.requester.reaches_us && device.loops_by_memory();
-        let foreign = self.transport != Transport::Ud && is_here && peers.is_foreign(to);
+        let foreign = self.transport != QpTransport::Ud && is_here && peers.is_foreign(to);
         sq.remote = foreign.then(|| Box::new(Remote::new(to, responder.generation as u8)));
         if let Some(entry) = self.entry() {
             // Others find it when the state is published.
@@ -60,7 +60,7 @@ impl Qp {
         let Some(peers) = &device.peers else { return Ok(()) };
         let to_rtr = mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0
             && attr.qp_state == ibv_qp_state::IBV_QPS_RTR;
-        if to_rtr && self.transport == Transport::Ud {
+        if to_rtr && self.transport == QpTransport::Ud {
             // Any process may send to it.
             return device.start_progress_thread();
         }
@@ -100,7 +100,7 @@ impl Qp {
     /// The process that this queue pair's peer is in has been met, or is not there.
     pub(crate) fn met(self: &Arc<Qp>, is_there: bool, deferred: &mut DeferredWork) {
         let mut sq = self.sq.lock();
-        if !matches!(sq.requester.waits, Some((Wait::Meeting, _))) {
+        if !matches!(sq.requester.waits, Some((WaitCause::Meeting, _))) {
             return;
         }
         sq.requester.waits = None;
@@ -122,7 +122,9 @@ impl Qp {
 
 /// Reports whether a queue pair in this published state receives.
 fn receives(state: u32) -> bool {
-    [State::Rtr, State::Rts, State::Sqd, State::Sqe].iter().any(|s| *s as u32 == state)
+    [QueuePairState::Rtr, QueuePairState::Rts, QueuePairState::Sqd, QueuePairState::Sqe]
+        .iter()
+        .any(|s| *s as u32 == state)
 }
 
 impl Directory {
@@ -134,7 +136,7 @@ impl Directory {
         let same = entry.transport.load(Ordering::Relaxed) == transport;
         let ours = entry.dest_qpn.load(Ordering::Relaxed) == from;
         // An unreliable connection accepts any sender.
-        let takes = ours || transport == crate::queues::qp_state::Transport::Uc as u32;
+        let takes = ours || transport == crate::queues::qp_state::QpTransport::Uc as u32;
         (open && same && takes).then_some(entry)
     }
 }

@@ -3,28 +3,28 @@
 use verbs_sys::*;
 
 use crate::engine::link::Step;
-use crate::memory::span::{Span, Spans};
+use crate::memory::span::{MemSpan, Spans};
 use crate::objects::state::Qp;
 use crate::peers::process::remote::Remote;
 use crate::peers::process::ring::{
     HAS_IMM, INVALIDATES, JUDGE, Request, SOLICITED, WANTS_REPLY, What,
 };
-use crate::queues::outcome::{Outcome, Reply};
-use crate::queues::requester::Requester;
+use crate::queues::outcome::{PeerReply, WqeOutcome};
+use crate::queues::requester::RequesterState;
 use crate::queues::wqe;
-use crate::queues::wqe::Op;
-use crate::reason::Reason;
+use crate::queues::wqe::SqOp;
+use crate::reason::WcReason;
 
 use super::super::out::{COPIED, COPIED_UNMAPPED, Out};
 
 impl Qp {
     pub(super) fn send<const XRC: bool>(
         &self,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         local: &Spans<'_>,
         remote: &Remote,
         out: &mut Out<'_>,
-        request: &wqe::Request<'_>,
+        request: &wqe::WqeRef<'_>,
     ) -> Step {
         let len = request.len();
         // An unreliable queue pair takes silence for success: it waits only for what is not copied.
@@ -53,7 +53,7 @@ impl Qp {
         if waits {
             return Step::Sent;
         }
-        Step::Ended(self.judge(requester, Reply::Done, len))
+        Step::Ended(self.judge(requester, PeerReply::Done, len))
     }
 
     /// Reports whether a long message stays where it is, for the peer to copy.
@@ -69,19 +69,19 @@ impl Qp {
     /// out an atomic that cannot be carried out here.
     pub(super) fn refer<const XRC: bool>(
         &self,
-        requester: &Requester,
+        requester: &RequesterState,
         local: &Spans<'_>,
         remote: &Remote,
         out: &mut Out<'_>,
-        request: &wqe::Request<'_>,
+        request: &wqe::WqeRef<'_>,
     ) -> Step {
         let (wqe, len) = (request.wqe, request.len() as u32);
         let mut operand = wqe.compare_add;
-        if wqe.op == Op::AtomicWrite && len == 8 {
-            let to = [Span::of_words(core::slice::from_mut(&mut operand))];
+        if wqe.op == SqOp::AtomicWrite && len == 8 {
+            let to = [MemSpan::of_words(core::slice::from_mut(&mut operand))];
             // SAFETY: the list has just been checked; the program accesses it atomically only.
             if unsafe { local.copy_to(&to) }.is_err() {
-                return Step::Ended(Outcome::Failed(Reason::LocalGone));
+                return Step::Ended(WqeOutcome::Failed(WcReason::LocalGone));
             }
         }
         let flags = flags_of(request) | WANTS_REPLY | JUDGE;
@@ -98,18 +98,18 @@ impl Qp {
     pub(super) fn request(
         &self,
         remote: &Remote,
-        request: &wqe::Request<'_>,
+        request: &wqe::WqeRef<'_>,
         to: u32,
         flags: u8,
     ) -> Request {
         let what = match request.wqe.op {
             // Those two go to no peer.
-            Op::Send | Op::BindMw | Op::LocalInv => What::Send,
-            Op::Write => What::Write,
-            Op::Read => What::Read,
-            Op::CompareSwap => What::CompareSwap,
-            Op::FetchAdd => What::FetchAdd,
-            Op::AtomicWrite => What::AtomicWrite,
+            SqOp::Send | SqOp::BindMw | SqOp::LocalInv => What::Send,
+            SqOp::Write => What::Write,
+            SqOp::Read => What::Read,
+            SqOp::CompareSwap => What::CompareSwap,
+            SqOp::FetchAdd => What::FetchAdd,
+            SqOp::AtomicWrite => What::AtomicWrite,
         };
         Request {
             what,
@@ -127,7 +127,7 @@ impl Qp {
     }
 }
 
-pub(super) fn flags_of(request: &wqe::Request<'_>) -> u8 {
+pub(super) fn flags_of(request: &wqe::WqeRef<'_>) -> u8 {
     let flag = |is: bool, flag: u8| if is { flag } else { 0 };
     flag(request.wqe.imm.is_some(), HAS_IMM)
         | flag(request.wqe.solicited, SOLICITED)

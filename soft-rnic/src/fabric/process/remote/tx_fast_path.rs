@@ -15,17 +15,17 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::memory::mr_table::Held;
-use crate::memory::span::{Copying, Hold, Span, copy_piece};
+use crate::memory::mr_table::HeldRegion;
+use crate::memory::span::{BufferOwnership, Hold, MemSpan, copy_piece};
 use crate::objects::state::{Qp, Sq};
 use crate::peers::process::pair::Pair;
 use crate::peers::process::remote::Remote;
 use crate::peers::process::ring::{
     HALF, PayloadLocation, Request, Requests, SOLICITED, WANTS_REPLY, What,
 };
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::{State, Transport};
-use crate::queues::requester::Requester;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::{QpTransport, QueuePairState};
+use crate::queues::requester::RequesterState;
 use crate::queues::wqe::{Wqe, plain};
 
 use super::super::out::Out;
@@ -54,7 +54,7 @@ pub(crate) unsafe fn send_fast(
 unsafe fn send(qp: &Arc<Qp>, sq: &mut Sq, wr: *mut ibv_send_wr) -> *mut ibv_send_wr {
     let Sq { requester, pending, remote, scratch, .. } = sq;
     let Some(remote) = remote.as_deref_mut() else { return wr };
-    let may_send = qp.transport == Transport::Rc && qp.state() == State::Rts;
+    let may_send = qp.transport == QpTransport::Rc && qp.state() == QueuePairState::Rts;
     // What was posted before goes first.
     let is_next = remote.sent == pending.len() && requester.waits.is_none();
     if !may_send || !is_next || remote.generation == 0 {
@@ -73,8 +73,8 @@ unsafe fn send(qp: &Arc<Qp>, sq: &mut Sq, wr: *mut ibv_send_wr) -> *mut ibv_send
 /// The state that the fast path changes.
 struct TxFastPath<'r> {
     qp: &'r Qp,
-    requester: &'r mut Requester,
-    pending: &'r mut Pending,
+    requester: &'r mut RequesterState,
+    pending: &'r mut PendingWqes,
     remote: &'r mut Remote,
 }
 
@@ -95,7 +95,7 @@ impl TxFastPath<'_> {
         let mut out = Out::new(pair);
         let (requests, slots) = out.slots();
         let mut left = slots.min(self.qp.cap.max_send_wr.saturating_sub(used));
-        let mut region = Held::new(hold);
+        let mut region = HeldRegion::new(hold);
         while left > 0 && !wr.is_null() {
             // SAFETY: requests of the caller's list, for which there is room.
             let Some(rest) = (unsafe { self.entry(pair, requests, &mut region, &*wr, &mut left) })
@@ -118,7 +118,7 @@ impl TxFastPath<'_> {
         &mut self,
         pair: &Pair,
         requests: &mut Requests,
-        region: &mut Held<'_>,
+        region: &mut HeldRegion<'_>,
         request: &ibv_send_wr,
         left: &mut u32,
     ) -> Option<*mut ibv_send_wr> {
@@ -166,7 +166,7 @@ impl TxFastPath<'_> {
     #[inline(always)]
     unsafe fn message(
         &mut self,
-        region: &mut Held<'_>,
+        region: &mut HeldRegion<'_>,
         request: &ibv_send_wr,
         body: &mut [u64],
     ) -> Option<Sent> {
@@ -183,7 +183,7 @@ impl TxFastPath<'_> {
         let sent = Sent { len, solicited: wqe.solicited };
         // SAFETY: the piece was checked, or is the caller's inline data, and the device's until it
         // completes; the body is ours, and as long at least.
-        unsafe { copy_piece(Span::of_words(body), from, len as usize, Copying::Owned) };
+        unsafe { copy_piece(MemSpan::of_words(body), from, len as usize, BufferOwnership::Owned) };
         // SAFETY: inline data are no longer than they may be.
         unsafe { self.pending.push_one(wqe, sge) };
         self.remote.next = self.remote.next.wrapping_add(1);

@@ -5,7 +5,7 @@ use super::*;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::peers::process::ring::REQUESTS;
-use crate::queues::outcome::Wait;
+use crate::queues::outcome::WaitCause;
 
 /// A made-up peer with this slot, which has been met, and a queue pair for datagrams to it.
 struct Datagrams {
@@ -79,7 +79,7 @@ impl Datagrams {
     }
 
     fn waits(&self) -> bool {
-        matches!(self.qp.sq.lock().requester.waits, Some((Wait::Room, _)))
+        matches!(self.qp.sq.lock().requester.waits, Some((WaitCause::Room, _)))
     }
 
     fn dropped(&self) -> u64 {

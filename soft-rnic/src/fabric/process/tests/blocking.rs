@@ -6,7 +6,7 @@ use super::*;
 use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::queues::outcome::Wait;
+use crate::queues::outcome::WaitCause;
 use crate::testing::unfilled::Unfilled;
 
 /// A key of the peer's, of a page that is not filled.
@@ -116,7 +116,7 @@ fn a_deadline_during_a_blocked_post_is_checked_again() {
     let device = crate::objects::device::default_device();
     let token = device.arm(qp.num, None);
     let mut sq = qp.sq.lock();
-    sq.requester.waits = Some((Wait::Room, token));
+    sq.requester.waits = Some((WaitCause::Room, token));
     let section = qp.enter_blocking();
     let (report, reports) = channel();
     let timer = Arc::clone(&qp);

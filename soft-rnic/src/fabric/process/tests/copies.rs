@@ -5,7 +5,7 @@ use crate::memory::span::plain;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, What, reply_at};
-use crate::queues::outcome::Reply;
+use crate::queues::outcome::PeerReply;
 
 /// Only this process accesses it.
 const PRIVATE: i32 = 1;
@@ -31,7 +31,7 @@ fn taken(peer: &mut Wild, qp: &Qp, location: PayloadLocation, pieces: u64) -> us
     peer.progress.run(&crate::objects::device::default_device(), &mut deferred);
     deferred.run();
     let reply = reply_at(&peer.pair.outgoing, 0).unwrap().unwrap();
-    assert_eq!(reply.verdict, Reply::Done);
+    assert_eq!(reply.verdict, PeerReply::Done);
     plain::bytes()
 }
 

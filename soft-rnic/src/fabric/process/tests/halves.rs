@@ -7,7 +7,7 @@ use crate::peers::process::ring::{
     Broken, HAS_IMM, JUDGE, PayloadLocation, Request, Requests, SOLICITED, WANTS_REPLY, What,
     is_request_at, read_request, reply_at,
 };
-use crate::queues::outcome::Reply;
+use crate::queues::outcome::PeerReply;
 
 /// The entry of two messages, of 16 bytes and 3.
 fn halves() -> Request {
@@ -71,7 +71,7 @@ fn both_messages_of_an_entry_are_received_and_answered_as_one() {
     peer.progress.run(&crate::objects::device::default_device(), &mut deferred);
     deferred.run();
     let reply = reply_at(&peer.pair.outgoing, 0).unwrap().unwrap();
-    assert_eq!((reply.verdict, reply.number), (Reply::Done, 1));
+    assert_eq!((reply.verdict, reply.number), (PeerReply::Done, 1));
     assert_eq!(received(&qp), [16, 5]);
     assert_eq!(peer.pair.outgoing.requests_read.load(Ordering::Relaxed), 1);
 }
@@ -133,7 +133,7 @@ fn no_message_of_an_entry_is_executed_twice() {
     deferred.run();
     let replies = (0..).map_while(|at| reply_at(&peer.pair.outgoing, at).unwrap());
     let replies: Vec<_> = replies.collect();
-    assert!(replies.iter().all(|reply| reply.verdict == Reply::Done), "{replies:?}");
+    assert!(replies.iter().all(|reply| reply.verdict == PeerReply::Done), "{replies:?}");
     assert_eq!(u64::from(replies.last().unwrap().number) + 1, number);
     let lens = core::iter::repeat_with(|| received(&qp)).take_while(|lens| !lens.is_empty());
     assert_eq!(lens.flatten().count() as u64, number);

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use super::*;
 use crate::peers::process::directory::GroupBit;
 use crate::peers::process::ring::{DATA, PayloadLocation, REQUESTS, Request, What, read_request};
-use crate::queues::address::{Gid, MULTICAST_QPN};
+use crate::queues::address::{GidBytes, MULTICAST_QPN};
 
 /// First slot of the made-up peers.
 const MULTICAST: u32 = 100;
 
 /// The group of a test, which no other process has.
-fn group(n: u8) -> Gid {
+fn group(n: u8) -> GidBytes {
     let [a, b, c, d] = std::process::id().to_be_bytes();
     [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 1, a, b, c, d, 0, n]
 }
@@ -26,7 +26,7 @@ struct Sender<const PEERS: usize> {
 
 impl<const PEERS: usize> Sender<PEERS> {
     /// The peers have slots from this one on.
-    fn to(gid: Gid, first: u32) -> Self {
+    fn to(gid: GidBytes, first: u32) -> Self {
         // No message waits for other processes to be met, by another test's thread.
         assert_eq!(crate::objects::device::default_device().take_part(), Ok(()));
         let process = Sleeper::new();
@@ -217,7 +217,7 @@ fn group_messages_wait_for_a_process_that_reads_in_time() {
 /// The message of a peer.
 #[derive(Clone, Copy)]
 struct Said {
-    gid: Gid,
+    gid: GidBytes,
     from: u32,
     location: PayloadLocation,
     len: u32,

@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 
 use super::*;
 use crate::memory::mr_table::{LOCAL_WRITE, MW_BIND, MrTable, REMOTE_WRITE};
-use crate::memory::mws::Ending;
+use crate::memory::mws::BindingEnd;
 use crate::memory::span::SpanBuf;
 use crate::objects::mr::Region;
 use crate::objects::mw_table::{Asker, Bind};
@@ -164,7 +164,7 @@ impl Bound {
     }
 
     /// Ends the binding, as no request does.
-    pub(super) fn end(&self) -> Ending {
+    pub(super) fn end(&self) -> BindingEnd {
         // SAFETY: the window is alive.
         let index = unsafe { (*self.mw).handle };
         self.device.mrs.end_any(index, self.device.peers.as_ref()).unwrap()

@@ -9,7 +9,7 @@ use crate::memory::published::PublishedRegion;
 use crate::peers::process::ring::{JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
 use crate::peers::process::serving::Serving;
 use crate::peers::process::side::DeferredFetch;
-use crate::queues::outcome::{Reply, Wait};
+use crate::queues::outcome::{PeerReply, WaitCause};
 use crate::testing::unfilled::Unfilled;
 
 const PAGE: usize = 4_096;
@@ -45,7 +45,7 @@ fn receive(qp: &Arc<Qp>, wr_id: u64, addr: u64, len: usize) {
 /// The peer's next request, of its queue pair's connection.
 fn ask(peer: &mut Wild, qp: &Qp, kinds: (What, u8, PayloadLocation), len: usize, body: [u64; 4]) {
     let far = far(peer.pair.slot);
-    peer.directory.qp(far).state.store(State::Rts as u32, Ordering::Relaxed);
+    peer.directory.qp(far).state.store(QueuePairState::Rts as u32, Ordering::Relaxed);
     let kinds = u32::from_le_bytes([kinds.0 as u8, kinds.1 | WANTS_REPLY, kinds.2 as u8, 1]);
     let parties = u64::from(qp.num) | u64::from(far) << 32;
     let generation = u64::from(qp.responder.lock().generation) | u64::from(peer.index) << 32;
@@ -72,7 +72,7 @@ fn left(peer: &mut Wild) -> Option<Box<DeferredFetch>> {
     peer.progress.next_fetch(|_| true)
 }
 
-fn verdicts(peer: &Wild, n: u32) -> Vec<Reply> {
+fn verdicts(peer: &Wild, n: u32) -> Vec<PeerReply> {
     (0..n).map_while(|nth| reply_at(&peer.pair.outgoing, nth).unwrap()).map(|r| r.verdict).collect()
 }
 
@@ -140,7 +140,7 @@ fn other_processes_are_served_while_a_page_is_not_there() {
     let within = || reports.recv_timeout(Duration::from_secs(60)).ok();
     let first = within();
     page.fill();
-    let done = Reply::Done;
+    let done = PeerReply::Done;
     assert_eq!(first, Some((vec![done], vec![], vec![])));
     let both = vec![(1, SUCCESS), (2, SUCCESS)];
     assert_eq!(within(), Some((vec![done], vec![done; 2], both)));
@@ -162,8 +162,8 @@ fn a_message_waits_until_its_pages_are_there_or_gone() {
         peer.progress.is_over(*fetch, is_there);
         run(&mut peer);
         let (reply, status) = match is_there {
-            true => (Reply::Done, SUCCESS),
-            false => (Reply::Refused(Reason::PeerReceiveBuffer), PROT),
+            true => (PeerReply::Done, SUCCESS),
+            false => (PeerReply::Refused(WcReason::PeerReceiveBuffer), PROT),
         };
         assert_eq!((verdict(&peer), received(&qp)), (Some(reply), vec![(3, status)]));
         assert_eq!(bytes(addr, 8), [if is_there { 9 } else { 0 }; 8]);
@@ -207,9 +207,9 @@ fn a_judged_operation_leaves_its_pages_to_another_thread() {
         peer.progress.is_over(*fetch, is_there);
         run(&mut peer);
         let reply = match is_there {
-            false => Reply::Refused(Reason::PeerGone),
-            true if is_word => Reply::Done,
-            true => Reply::Again,
+            false => PeerReply::Refused(WcReason::PeerGone),
+            true if is_word => PeerReply::Done,
+            true => PeerReply::Again,
         };
         assert_eq!(verdict(&peer), Some(reply), "{what:?}");
         assert_eq!(bytes(addr, 1), [if is_word && is_there { 5 } else { 0 }]);
@@ -239,7 +239,7 @@ fn a_fetch_into_on_demand_memory_waits_for_pages_and_data() {
         peer.progress.is_over(*fetch, true);
     }
     run(&mut peer);
-    assert_eq!((verdict(&peer), received(&qp)), (Some(Reply::Done), vec![(1, SUCCESS)]));
+    assert_eq!((verdict(&peer), received(&qp)), (Some(PeerReply::Done), vec![(1, SUCCESS)]));
     assert!(bytes(addr, LEN) == *content);
 }
 
@@ -310,7 +310,7 @@ fn a_serving_thread_leaves_a_request_that_waits_for_pages() {
     std::thread::spawn(move || {
         let (mut peer, qp) = sender(88);
         let token = crate::objects::device::default_device().arm(qp.num, None);
-        qp.sq.lock().requester.waits = Some((Wait::Delay, token));
+        qp.sq.lock().requester.waits = Some((WaitCause::Delay, token));
         post_send_from(&qp, addr);
         let mut deferred = DeferredWork::default();
         let serving = Serving::begin();

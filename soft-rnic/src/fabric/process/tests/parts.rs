@@ -4,7 +4,7 @@ use super::reading::{ask, forget_receives, run, verdict};
 use super::*;
 use crate::memory::published::PublishedRegion;
 use crate::peers::process::side::PART;
-use crate::queues::outcome::Reply;
+use crate::queues::outcome::PeerReply;
 
 const LEN: usize = 3 * PART + 1_234;
 
@@ -77,7 +77,7 @@ fn a_long_message_arrives_in_parts_and_completes_with_the_last() {
         assert_eq!((verdict(&peer), statuses(&qp)), (None, vec![]));
         parts += 1;
     }
-    assert_eq!((parts, verdict(&peer)), (LEN.div_ceil(PART), Some(Reply::Done)));
+    assert_eq!((parts, verdict(&peer)), (LEN.div_ceil(PART), Some(PeerReply::Done)));
     assert_eq!(statuses(&qp), [ibv_wc_status::IBV_WC_SUCCESS]);
     // SAFETY: the message is there.
     let got = unsafe { received(buffer) };
@@ -96,7 +96,7 @@ fn a_message_begins_anew_if_another_receive_request_is_there() {
     forget_receives(&qp);
     let buffer = receive(&qp);
     while step(&mut peer) {}
-    assert_eq!(verdict(&peer), Some(Reply::Done));
+    assert_eq!(verdict(&peer), Some(PeerReply::Done));
     // SAFETY: the message is there.
     assert!(unsafe { received(buffer) }[..LEN] == *bytes);
 }

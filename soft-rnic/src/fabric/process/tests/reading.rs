@@ -7,8 +7,8 @@ use crate::objects::state::Qp;
 use crate::peers::process::ring::{HAS_IMM, JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
 use crate::peers::process::serving::Serving;
 use crate::peers::process::side::FetchState;
-use crate::queues::outcome::Reply;
-use crate::queues::qp_state::State;
+use crate::queues::outcome::PeerReply;
+use crate::queues::qp_state::QueuePairState;
 use crate::testing::unfilled::Unfilled;
 
 /// Posts a message that is not copied before it is received; its region.
@@ -30,7 +30,7 @@ fn post_long_send(qp: &Arc<Qp>) -> *mut ibv_mr {
 
 /// Sends a message of `len` bytes that is said to lie in these pieces of the sender's regions, and
 /// returns the answer.
-fn asked(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) -> Reply {
+fn asked(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) -> PeerReply {
     ask(peer, qp, list, len);
     run(peer);
     verdict(peer).unwrap()
@@ -43,7 +43,7 @@ pub(super) fn run(peer: &mut Wild) {
 }
 
 /// Returns the answer to the first request.
-pub(super) fn verdict(peer: &Wild) -> Option<Reply> {
+pub(super) fn verdict(peer: &Wild) -> Option<PeerReply> {
     reply_at(&peer.pair.outgoing, 0).unwrap().map(|reply| reply.verdict)
 }
 
@@ -56,7 +56,7 @@ pub(super) fn ask(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) {
 /// As [`ask`], for what, and with these flags.
 fn ask_for(peer: &mut Wild, qp: &Qp, [what, flags]: [u8; 2], list: &[ibv_sge], len: u64) {
     let far = far(peer.pair.slot);
-    peer.directory.qp(far).state.store(State::Rts as u32, Ordering::Relaxed);
+    peer.directory.qp(far).state.store(QueuePairState::Rts as u32, Ordering::Relaxed);
     // SAFETY: the list is shorter than the ring of data.
     unsafe {
         let to = peer.rings.data().cast::<ibv_sge>();
@@ -84,7 +84,7 @@ pub(super) fn forget_receives(qp: &Qp) {
 fn a_message_without_a_receive_request_is_not_fetched() {
     let (_process, mut peer, qp) = known(slot(22));
     forget_receives(&qp);
-    assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), Reply::Rnr(9));
+    assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), PeerReply::Rnr(9));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn an_unreliable_message_without_a_receive_is_not_fetched() {
     let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(23)));
     peer.receive_from(&qp);
     forget_receives(&qp);
-    assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), Reply::Silence);
+    assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), PeerReply::Silence);
 }
 
 /// Its sender could have a great deal fetched, again and again.
@@ -104,7 +104,7 @@ fn an_unreliable_message_that_is_too_long_is_not_fetched() {
     let mut peer = Wild::of(slot(25), process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(25)));
     peer.receive_from(&qp);
-    assert_eq!(asked(&mut peer, &qp, &[NOWHERE; 2], 2 << 16), Reply::Silence);
+    assert_eq!(asked(&mut peer, &qp, &[NOWHERE; 2], 2 << 16), PeerReply::Silence);
 }
 
 /// Its target could have pages brought that are far more than any message has.
@@ -114,15 +114,15 @@ fn an_operation_that_is_longer_than_any_message_is_not_judged() {
     let write = [What::Write as u8, WANTS_REPLY | JUDGE];
     ask_for(&mut peer, &qp, write, &[], crate::limits::MAX_MESSAGE + 1);
     run(&mut peer);
-    assert_eq!(verdict(&peer), Some(Reply::Silence));
+    assert_eq!(verdict(&peer), Some(PeerReply::Silence));
 }
 
 #[test]
 fn no_room_is_made_for_a_message_that_is_not_as_long_as_it_says() {
     let (_process, mut peer, qp) = known(slot(24));
-    let refused = Reason::LocalGone;
+    let refused = WcReason::LocalGone;
     let verdict = asked(&mut peer, &qp, &[NOWHERE], 1 << 15);
-    assert_eq!(verdict, Reply::Refused(refused));
+    assert_eq!(verdict, PeerReply::Refused(refused));
     assert_eq!(peer.progress.sides[0].buffer.capacity(), 0);
 }
 
@@ -140,8 +140,8 @@ fn a_message_longer_than_its_receive_is_refused_unfetched() {
     let sge = piece_of(&peer, vec![7_u8; 1 << 20].leak());
     ask(&mut peer, &qp, &[sge], 1 << 20);
     run(&mut peer);
-    let refused = Reason::PeerReceiveShort;
-    assert_eq!(verdict(&peer), Some(Reply::Refused(refused)));
+    let refused = WcReason::PeerReceiveShort;
+    assert_eq!(verdict(&peer), Some(PeerReply::Refused(refused)));
     assert!(matches!(peer.progress.sides[0].fetch, FetchState::Nothing));
     // After the flush of what is under way.
     let mut all = statuses(&qp);
@@ -156,8 +156,8 @@ fn a_write_with_immediate_to_an_unknown_key_is_not_fetched() {
     let sge = piece_of(&peer, vec![7_u8; 1 << 16].leak());
     ask_for(&mut peer, &qp, [What::Write as u8, WANTS_REPLY | HAS_IMM], &[sge], 1 << 16);
     run(&mut peer);
-    let refused = Reason::PeerKey;
-    assert_eq!(verdict(&peer), Some(Reply::Refused(refused)));
+    let refused = WcReason::PeerKey;
+    assert_eq!(verdict(&peer), Some(PeerReply::Refused(refused)));
     assert!(matches!(peer.progress.sides[0].fetch, FetchState::Nothing));
 }
 
@@ -189,8 +189,8 @@ fn a_message_that_has_to_be_fetched_holds_up_no_other_process() {
     let wait = || heard.recv_timeout(Duration::from_secs(60));
     let first = wait();
     page.fill();
-    assert_eq!(first, Ok((None, Some(Reply::Done))));
-    assert_eq!(wait(), Ok((Some(Reply::Done), Some(Reply::Done))));
+    assert_eq!(first, Ok((None, Some(PeerReply::Done))));
+    assert_eq!(wait(), Ok((Some(PeerReply::Done), Some(PeerReply::Done))));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::peers::process::region::Window;
 use crate::peers::process::regions::Regions;
 use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, reply_at};
 use crate::peers::process::windows::WINDOWS_PER_PEER;
-use crate::queues::outcome::Reply;
+use crate::queues::outcome::PeerReply;
 
 /// A memory file as others may map it.
 pub(super) fn memory(bytes: u64) -> OwnedFd {
@@ -127,7 +127,7 @@ fn a_reregistered_key_unmaps_no_piece_of_a_message() {
             }
             deferred.run();
             let reply = reply_at(&peer.pair.outgoing, at).unwrap().unwrap();
-            done += u32::from(reply.verdict == Reply::Done);
+            done += u32::from(reply.verdict == PeerReply::Done);
         }
     });
     assert_eq!(done, MESSAGES);
@@ -215,7 +215,7 @@ fn regions_and_memory_kept_between_messages_are_bounded() {
     let pieces: Vec<_> = keys.map(piece).collect();
     ask(&mut peer, &qp, &pieces, 6 * 64);
     run(&mut peer);
-    assert_eq!(verdict(&peer), Some(Reply::Done));
+    assert_eq!(verdict(&peer), Some(PeerReply::Done));
     let (side, mut spare) = (&mut peer.progress.sides[0], Vec::new());
     assert_eq!(side.sources.len(), KEPT_SOURCES);
     for len in [SPARE, SPARE + 1] {

@@ -1,8 +1,8 @@
 //! Entries of the rings, and the words that they are there.
 
-use crate::queues::address::Gid;
-use crate::queues::outcome::Reply;
-use crate::reason::Reason;
+use crate::queues::address::GidBytes;
+use crate::queues::outcome::PeerReply;
+use crate::reason::WcReason;
 
 /// Bytes that go with the request itself.
 pub(crate) const BODY: usize = 32;
@@ -69,7 +69,7 @@ pub(crate) const INVALIDATES: u8 = 32;
 /// Beside the length of the second of two messages.
 const SECOND_SOLICITED: u32 = 1 << 31;
 
-/// A request on its way to another process. It is not moved about: see `sq::Request`.
+/// A request on its way to another process. It is not moved about: see `WqeRef`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Request {
     pub(crate) what: What,
@@ -167,7 +167,7 @@ impl Request {
 
     /// Says that it goes to the members of this multicast group, and to no queue pair. Data never
     /// lie in the body.
-    pub(crate) fn name_group(&mut self, gid: &Gid) {
+    pub(crate) fn name_group(&mut self, gid: &GidBytes) {
         let gid = u128::from_ne_bytes(*gid);
         self.to = 0;
         (self.body[2], self.body[3]) = (gid as u64, (gid >> 64) as u64);
@@ -179,7 +179,7 @@ impl Request {
     }
 
     /// The multicast group that it names.
-    pub(crate) fn group(&self) -> Gid {
+    pub(crate) fn group(&self) -> GidBytes {
         (u128::from(self.body[2]) | u128::from(self.body[3]) << 64).to_ne_bytes()
     }
 
@@ -230,7 +230,7 @@ pub(crate) struct ReplyEntry {
     pub(crate) to: u32,
     pub(crate) number: u32,
     pub(crate) incarnation: u8,
-    pub(crate) verdict: Reply,
+    pub(crate) verdict: PeerReply,
     /// The value that an atomic has found.
     pub(crate) value: u64,
 }
@@ -239,11 +239,11 @@ impl ReplyEntry {
     #[inline(always)]
     pub(super) fn words(&self) -> [u64; 4] {
         let (kind, code) = match self.verdict {
-            Reply::Done => (0, 0),
-            Reply::Silence => (1, 0),
-            Reply::Again => (2, 0),
-            Reply::Rnr(code) => (3, code),
-            Reply::Refused(reason) => (4, reason as u8),
+            PeerReply::Done => (0, 0),
+            PeerReply::Silence => (1, 0),
+            PeerReply::Again => (2, 0),
+            PeerReply::Rnr(code) => (3, code),
+            PeerReply::Refused(reason) => (4, reason as u8),
         };
         let kinds = u32::from_le_bytes([kind, code, self.incarnation, 0]);
         [pair(0, kinds), pair(self.to, self.number), self.value, 0]
@@ -254,11 +254,11 @@ impl ReplyEntry {
     pub(super) fn from_words(words: [u64; 4]) -> Option<ReplyEntry> {
         let [kind, code, incarnation, _] = halves(words[0]).1.to_le_bytes();
         let verdict = match kind {
-            0 => Reply::Done,
-            1 => Reply::Silence,
-            2 => Reply::Again,
-            3 => Reply::Rnr(code),
-            4 => Reply::Refused(Reason::of(code).filter(|reason| reason.is_refusal())?),
+            0 => PeerReply::Done,
+            1 => PeerReply::Silence,
+            2 => PeerReply::Again,
+            3 => PeerReply::Rnr(code),
+            4 => PeerReply::Refused(WcReason::of(code).filter(|reason| reason.is_refusal())?),
             _ => return None,
         };
         let (to, number) = halves(words[1]);
