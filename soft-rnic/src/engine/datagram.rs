@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::multicast::Receivers;
-use crate::engine::responder::{Message, Session};
+use crate::engine::multicast::DatagramReceivers;
+use crate::engine::responder::{InboundRequest, ResponderSession};
 use crate::memory::span::{RequestScratch, SpanBuf, Spans};
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};
@@ -49,10 +49,10 @@ impl Qp {
         let is_group = first.is_group() && !is_on_wire;
         let group = is_group.then(|| self.pd.context.device.members(&first.gid));
         let mut receivers = match &group {
-            Some(members) => Receivers::Group(members),
+            Some(members) => DatagramReceivers::Group(members),
             // This thread may wait for room to send, and what receives there wants the lock.
-            None if is_on_wire => Receivers::One(None),
-            None => Receivers::One(self.find(peer, &first).map(Session::open)),
+            None if is_on_wire => DatagramReceivers::One(None),
+            None => DatagramReceivers::One(self.find(peer, &first).map(ResponderSession::open)),
         };
         let mut execution = Execution::new();
         let mut parts = SqParts { requester, counters, scratch };
@@ -95,7 +95,7 @@ impl Qp {
     fn execute_datagram<'a>(
         self: &Arc<Qp>,
         parts: &mut SqParts<'_>,
-        receivers: Option<&mut Receivers<'a>>,
+        receivers: Option<&mut DatagramReceivers<'a>>,
         execution: &mut Execution<'a>,
         request: &WqeRef<'_>,
         to: &(DatagramAddress, u32),
@@ -120,13 +120,13 @@ impl Qp {
             return WqeOutcome::Blocked(WaitCause::Meeting, None);
         }
         let from = (self.num, requester.psn);
-        let message = Message::new(request.wqe, from, (local, request.len()), Some(to));
+        let message = InboundRequest::new(request.wqe, from, (local, request.len()), Some(to));
         let outcome = match receivers {
             None => WqeOutcome::Dropped,
-            Some(Receivers::Group(members)) => {
+            Some(DatagramReceivers::Group(members)) => {
                 self.send_to_group(requester, members, &message, room, execution)
             }
-            Some(Receivers::One(session)) => {
+            Some(DatagramReceivers::One(session)) => {
                 let Execution { writer, deferred } = execution;
                 let reply = session.as_mut().map(|s| s.deliver(&message, room, writer, deferred));
                 if reply == Some(PeerReply::Done) { WqeOutcome::Done } else { WqeOutcome::Dropped }

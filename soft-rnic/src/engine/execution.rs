@@ -8,9 +8,10 @@ use crate::queues::requester::RequesterState;
 use crate::reason::WcReason;
 use crate::timing::timer::rnr_timer_ns;
 
-/// State that the requests of one list share. (The [`Session`](crate::engine::responder::Session)
-/// with the peer is apart, so that it stays in registers: read back from the stack it waited for
-/// the stores of the message before, which halved the rate between two threads.)
+/// State that the requests of one list share. (The
+/// [`ResponderSession`](crate::engine::responder::ResponderSession) with the peer is apart, so that
+/// it stays in registers: read back from the stack it waited for the stores of the message before,
+/// which halved the rate between two threads.)
 pub(crate) struct Execution<'a> {
     pub(crate) writer: CqWriter<'a>,
     pub(crate) deferred: DeferredWork,

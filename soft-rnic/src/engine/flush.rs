@@ -6,7 +6,7 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::engine::execution::Execution;
-use crate::objects::cq::{Completion, CqWriter};
+use crate::objects::cq::{CqEntry, CqWriter};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::pending::PendingWqes;
@@ -88,7 +88,7 @@ impl Qp {
         }
     }
 
-    fn flushed_receive(&self, wr_id: u64) -> Completion {
+    fn flushed_receive(&self, wr_id: u64) -> CqEntry {
         self.completion(wr_id, Some(self.flush_reason()), ibv_wc_opcode::IBV_WC_RECV, 0)
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use verbs_sys::ibv_event_type;
 
 use crate::engine::execution::{Execution, SqParts, rnr_nak};
-use crate::engine::link::{Link, Step};
+use crate::engine::link::{SendAttempt, SqLink};
 use crate::faults::queue::{Exposure, Fault};
 use crate::objects::state::{Device, Qp};
 use crate::queues::outcome::{WaitCause, WqeOutcome};
@@ -48,17 +48,17 @@ impl Qp {
     #[cold]
     pub(crate) fn meet_fault<'a>(
         self: &'a Arc<Qp>,
-        link: &mut impl Link<'a>,
+        link: &mut impl SqLink<'a>,
         parts: &mut SqParts<'_>,
         request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
-    ) -> Option<Step> {
+    ) -> Option<SendAttempt> {
         let fault = self.next_fault(request.wqe)?;
         if link.sent() > 0 {
             // The retries are those of the oldest request.
-            return Some(Step::Later);
+            return Some(SendAttempt::Later);
         }
-        Some(Step::Ended(self.strike(parts, fault, |parts, arrives| {
+        Some(SendAttempt::Ended(self.strike(parts, fault, |parts, arrives| {
             link.advance_lossy(self, parts, request, execution, arrives)
         })))
     }

@@ -9,7 +9,7 @@ use crate::queues::pending::PendingWqes;
 use crate::queues::wqe::WqeRef;
 
 /// The result of an attempt to send a request.
-pub(crate) enum Step {
+pub(crate) enum SendAttempt {
     /// It waits for its reply.
     Sent,
     /// Nothing now: what goes before it has to be over, or there is no room.
@@ -18,7 +18,7 @@ pub(crate) enum Step {
 }
 
 /// A send queue's hold on its peer, for a list of requests: what they share is taken once.
-pub(crate) trait Link<'a> {
+pub(crate) trait SqLink<'a> {
     /// Returns the number of requests, from the head of the queue on, that wait for their replies.
     fn sent(&self) -> u32 {
         0
@@ -36,8 +36,8 @@ pub(crate) trait Link<'a> {
         parts: &mut SqParts<'_>,
         request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
-    ) -> Step {
-        Step::Ended(self.advance_lossy(qp, parts, request, execution, true))
+    ) -> SendAttempt {
+        SendAttempt::Ended(self.advance_lossy(qp, parts, request, execution, true))
     }
 
     /// Sends a request of an unreliable transport into a network that may have lost it already

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::engine::execution::Execution;
 use crate::memory::mws::BindingEnd;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::mw_table::{Asker, Refused};
+use crate::objects::mw_table::{Asker, MwRefused};
 use crate::objects::state::{Qp, Settling, Sq};
 use crate::peers::process::serving::Serving;
 use crate::queues::outcome::{WaitCause, WqeOutcome};
@@ -55,12 +55,12 @@ impl Qp {
                 execution.deferred.push(WorkItem::Settle(Arc::clone(self), ending));
                 WqeOutcome::Blocked(WaitCause::Settling, None)
             }
-            (Err(Refused), SqOp::BindMw) => WqeOutcome::Failed(WcReason::Bind),
-            (Err(Refused), _) => WqeOutcome::Failed(WcReason::Invalidate),
+            (Err(MwRefused), SqOp::BindMw) => WqeOutcome::Failed(WcReason::Bind),
+            (Err(MwRefused), _) => WqeOutcome::Failed(WcReason::Invalidate),
         }
     }
 
-    fn bind(&self, requester: &RequesterState, wqe: &Wqe) -> Result<Option<BindingEnd>, Refused> {
+    fn bind(&self, requester: &RequesterState, wqe: &Wqe) -> Result<Option<BindingEnd>, MwRefused> {
         let device = &self.pd.context.device;
         // An unreliable connection takes what any queue pair sends.
         let peer = if self.transport == QpTransport::Rc { requester.dest_qpn } else { 0 };
@@ -73,7 +73,7 @@ impl Qp {
         &self,
         requester: &RequesterState,
         wqe: &Wqe,
-    ) -> Result<Option<BindingEnd>, Refused> {
+    ) -> Result<Option<BindingEnd>, MwRefused> {
         let device = &self.pd.context.device;
         let ending = match requester.ending {
             Some(ending) => ending,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::execution::Execution;
-use crate::engine::responder::{Message, Session};
+use crate::engine::responder::{InboundRequest, ResponderSession};
 use crate::memory::span::SpanBuf;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
@@ -13,9 +13,9 @@ use crate::queues::outcome::{PeerReply, WqeOutcome};
 use crate::queues::requester::{FanOut, RequesterState};
 
 /// The queue pairs that datagrams to one address reach.
-pub(crate) enum Receivers<'a> {
+pub(crate) enum DatagramReceivers<'a> {
     /// The one that the address names, if there is one. Its lock is held.
-    One(Option<Session<'a>>),
+    One(Option<ResponderSession<'a>>),
     /// The members of a multicast group. Their locks are taken one after the other.
     Group(&'a [Arc<Qp>]),
 }
@@ -27,7 +27,7 @@ impl Qp {
         &self,
         requester: &mut RequesterState,
         members: &'a [Arc<Qp>],
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         room: &mut SpanBuf,
         execution: &mut Execution<'a>,
     ) -> WqeOutcome {
@@ -48,7 +48,7 @@ impl Qp {
     /// another process's ring has taken it.
     pub(crate) fn arrive_at_group(
         &self,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         gid: &GidBytes,
         room: &mut SpanBuf,
         deferred: &mut DeferredWork,
@@ -66,7 +66,7 @@ impl Qp {
 /// Delivers a datagram to each member of a group: `Done` if one has received it.
 pub(crate) fn deliver_to_all<'a>(
     members: &'a [Arc<Qp>],
-    message: &Message<'_>,
+    message: &InboundRequest<'_>,
     room: &mut SpanBuf,
     writer: &mut CqWriter<'a>,
     deferred: &mut DeferredWork,
@@ -78,7 +78,7 @@ pub(crate) fn deliver_to_all<'a>(
         if member.blocks_own_multicast && member.num == message.from_qpn {
             continue;
         }
-        let mut session = Session::open(member);
+        let mut session = ResponderSession::open(member);
         if session.deliver(message, room, writer, deferred) == PeerReply::Done {
             reply = PeerReply::Done;
         }

@@ -16,13 +16,13 @@ use verbs_sys::*;
 
 use crate::engine::execution::{Execution, SqParts, packets, rnr_nak};
 use crate::engine::injection::execute_faulty;
-use crate::engine::link::{Link, Step};
+use crate::engine::link::{SendAttempt, SqLink};
 use crate::limits;
 use crate::memory::lists::{resolve, resolve_any, resolve_one};
 use crate::memory::mr_table::LOCAL_WRITE;
 use crate::memory::on_demand::bring;
 use crate::memory::span::{MemSpan, STAGED, SpanBuf, Spans};
-use crate::objects::cq::Completion;
+use crate::objects::cq::CqEntry;
 use crate::objects::deferred_work::WorkItem;
 use crate::objects::state::Qp;
 use crate::queues::outcome::{PeerReply, WaitCause, WqeOutcome};
@@ -233,8 +233,8 @@ impl Qp {
         failure: Option<WcReason>,
         opcode: ibv_wc_opcode,
         byte_len: u32,
-    ) -> Completion {
-        Completion {
+    ) -> CqEntry {
+        CqEntry {
             wr_id,
             failure,
             opcode,
@@ -283,7 +283,7 @@ impl Qp {
     #[inline]
     pub(crate) fn run_over<'a>(
         self: &'a Arc<Qp>,
-        link: &mut impl Link<'a>,
+        link: &mut impl SqLink<'a>,
         parts: &mut SqParts<'_>,
         pending: &mut PendingWqes,
         execution: &mut Execution<'a>,
@@ -302,9 +302,9 @@ impl Qp {
                 break;
             }
             match self.try_over(link, parts, &request, execution) {
-                Step::Later => break,
-                Step::Sent => link.count_sent(),
-                Step::Ended(outcome) => {
+                SendAttempt::Later => break,
+                SendAttempt::Sent => link.count_sent(),
+                SendAttempt::Ended(outcome) => {
                     if !self.settle(parts, execution, request.wqe, request.len(), outcome) {
                         break;
                     }
@@ -319,11 +319,11 @@ impl Qp {
 
     fn try_over<'a>(
         self: &'a Arc<Qp>,
-        link: &mut impl Link<'a>,
+        link: &mut impl SqLink<'a>,
         parts: &mut SqParts<'_>,
         request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
-    ) -> Step {
+    ) -> SendAttempt {
         if self.has_faults
             && let Some(step) = self.meet_fault(link, parts, request, execution)
         {
@@ -332,8 +332,10 @@ impl Qp {
         if request.wqe.op.is_local() {
             // It completes in its turn, and no network has a part in it.
             return match link.sent() {
-                0 => Step::Ended(self.execute_local(parts.requester, execution, request.wqe)),
-                _ => Step::Later,
+                0 => {
+                    SendAttempt::Ended(self.execute_local(parts.requester, execution, request.wqe))
+                }
+                _ => SendAttempt::Later,
             };
         }
         self.check_execution(request.wqe);
@@ -345,7 +347,7 @@ impl Qp {
         let mut advance = |parts: &mut SqParts<'_>, arrives| {
             link.advance_lossy(self, parts, request, execution, arrives)
         };
-        Step::Ended(match device.sim().filter(|_| self.transport.is_reliable()) {
+        SendAttempt::Ended(match device.sim().filter(|_| self.transport.is_reliable()) {
             Some(sim) => execute_faulty(sim, device, parts, request, |parts| advance(parts, true)),
             None => self.send_unreliably(parts, request, None, advance),
         })

@@ -1,6 +1,6 @@
 //! The responder: what a request does at the queue pair that it reaches.
 //!
-//! This is the boundary that a request crosses: [`Session`] is the requester's
+//! This is the boundary that a request crosses: [`ResponderSession`] is the requester's
 //! hold on its peer for a list of requests, and everything goes through it:
 //!
 //! ```text
@@ -30,24 +30,24 @@ use crate::lock::Guard;
 use crate::memory::span::{MemSpan, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{Qp, Responder, Srq};
+use crate::objects::state::{Qp, ResponderState, Srq};
 use crate::queues::outcome::PeerReply;
 use crate::queues::wqe::SqOp;
 
-pub(crate) use delivery::Message;
-use delivery::{Data, Delivery};
+pub(crate) use delivery::InboundRequest;
+use delivery::{PayloadState, RequestDelivery};
 
 /// A list's hold on its peer: the lock of the receiving side, and that of its
 /// completion queue, taken once and kept.
-pub(crate) struct Session<'a> {
+pub(crate) struct ResponderSession<'a> {
     pub(crate) peer: &'a Arc<Qp>,
-    pub(crate) responder: Guard<'a, Responder>,
+    pub(crate) responder: Guard<'a, ResponderState>,
 }
 
-impl<'a> Session<'a> {
+impl<'a> ResponderSession<'a> {
     #[inline]
-    pub(crate) fn open(peer: &'a Arc<Qp>) -> Session<'a> {
-        Session { peer, responder: peer.responder.lock() }
+    pub(crate) fn open(peer: &'a Arc<Qp>) -> ResponderSession<'a> {
+        ResponderSession { peer, responder: peer.responder.lock() }
     }
 
     /// Reports whether the peer takes a request from this queue pair with this PSN.
@@ -64,7 +64,7 @@ impl<'a> Session<'a> {
     #[cold]
     pub(crate) fn judge_unread(
         &mut self,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         srqn: Option<u32>,
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
@@ -86,7 +86,7 @@ impl<'a> Session<'a> {
     #[cold]
     pub(crate) fn place_part(
         &mut self,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         (offset, part): (usize, MemSpan<'_>),
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
@@ -103,7 +103,7 @@ impl<'a> Session<'a> {
     #[cold]
     pub(crate) fn deliver_xrc(
         &mut self,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         srqn: u32,
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
     #[inline(never)]
     pub(crate) fn deliver(
         &mut self,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
@@ -148,21 +148,30 @@ impl<'a> Session<'a> {
     fn delivery<'d, const XRC: usize>(
         &'d mut self,
         named: [Option<&'d Arc<Srq>>; XRC],
-        message: &'d Message<'d>,
+        message: &'d InboundRequest<'d>,
         room: &'d mut SpanBuf,
         writer: &'d mut CqWriter<'a>,
         deferred: &'d mut DeferredWork,
-    ) -> Delivery<'d, 'a, XRC> {
+    ) -> RequestDelivery<'d, 'a, XRC> {
         let (peer, responder, room) = (self.peer, &mut *self.responder, room.start());
-        Delivery { peer, named, responder, room, message, writer, deferred, data: Data::AtHand }
+        RequestDelivery {
+            peer,
+            named,
+            responder,
+            room,
+            message,
+            writer,
+            deferred,
+            data: PayloadState::AtHand,
+        }
     }
 }
 
-impl<const XRC: usize> Delivery<'_, '_, XRC> {
+impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
     /// Checks a message whose data are not there yet: returns whether its buffers are not on demand,
     /// or the reply if it is refused.
     fn judge(&mut self, op: SqOp) -> Result<bool, PeerReply> {
-        self.data = Data::Unread;
+        self.data = PayloadState::Unread;
         match self.begin(op) {
             Ok(_) => Ok(!self.room.on_demand),
             Err(refusal) => Err(self.reject(refusal)),

@@ -1,4 +1,4 @@
-//! The peer is in this process: the requester calls its responder (`Session`), and every
+//! The peer is in this process: the requester calls its responder (`ResponderSession`), and every
 //! request ends when it is sent.
 
 pub(crate) mod fast_path;
@@ -6,8 +6,8 @@ pub(crate) mod fast_path;
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts, packets};
-use crate::engine::link::Link;
-use crate::engine::responder::{Message, Session};
+use crate::engine::link::SqLink;
+use crate::engine::responder::{InboundRequest, ResponderSession};
 use crate::memory::span::RequestScratch;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::outcome::{PeerReply, WqeOutcome};
@@ -17,9 +17,9 @@ use crate::queues::wqe::WqeRef;
 
 /// The hold on a peer in this process, if there is one; `XRC` says whether requests go over XRC.
 /// Nothing that can be executed goes without the peer: its lock is taken first.
-pub(crate) struct InProcess<'a, const XRC: bool>(pub(crate) Option<Session<'a>>);
+pub(crate) struct InProcess<'a, const XRC: bool>(pub(crate) Option<ResponderSession<'a>>);
 
-impl<'a, const XRC: bool> Link<'a> for InProcess<'a, XRC> {
+impl<'a, const XRC: bool> SqLink<'a> for InProcess<'a, XRC> {
     #[inline(always)]
     fn advance_lossy(
         &mut self,
@@ -51,7 +51,7 @@ impl Qp {
     pub(crate) fn execute_any<'a>(
         &self,
         requester: &mut RequesterState,
-        session: &mut Option<Session<'a>>,
+        session: &mut Option<ResponderSession<'a>>,
         execution: &mut Execution<'a>,
         scratch: &mut RequestScratch,
         request: &WqeRef<'_>,
@@ -69,7 +69,7 @@ impl Qp {
     pub(crate) fn execute<'a, const XRC: bool>(
         &self,
         requester: &mut RequesterState,
-        session: &mut Option<Session<'a>>,
+        session: &mut Option<ResponderSession<'a>>,
         execution: &mut Execution<'a>,
         scratch: &mut RequestScratch,
         request: &WqeRef<'_>,
@@ -83,7 +83,7 @@ impl Qp {
         let reply = match session {
             None => PeerReply::Silence,
             Some(session) => {
-                let message = Message {
+                let message = InboundRequest {
                     wqe: request.wqe,
                     from_qpn: self.num,
                     psn: requester.psn,

@@ -17,10 +17,10 @@ use crate::memory::mr_table::{MW_BIND, REMOTE_ATOMIC, REMOTE_WRITE};
 use crate::memory::null_memory::is_zeroes;
 use crate::memory::on_demand;
 use crate::memory::span::{MemSpan, SpanBuf};
-use crate::objects::mr::Region;
-use crate::objects::qp::Parts;
+use crate::objects::mr::MrAttr;
+use crate::objects::qp::QpParts;
 use crate::objects::quiescence;
-use crate::objects::state::{Channel, Context, Cq, Device, Pd, Qp, XrcSrq};
+use crate::objects::state::{CompChannel, Context, Cq, Device, Pd, Qp, XrcSrq};
 use crate::queues::qp_state::QpTransport;
 use crate::queues::wqe::{Wqe, WqeRef, len_of};
 
@@ -74,21 +74,21 @@ impl Context {
     }
 
     /// The program has registered memory.
-    pub(crate) fn registered(&self, region: &Region) {
+    pub(crate) fn registered(&self, region: &MrAttr) {
         if let Some((checker, bytes)) = self.exposed_by(region) {
             checker.expose(bytes);
         }
     }
 
     /// The program has deregistered it, or registers other memory in its place.
-    pub(crate) fn deregistered(&self, region: &Region) {
+    pub(crate) fn deregistered(&self, region: &MrAttr) {
         if let Some((checker, bytes)) = self.exposed_by(region) {
             checker.conceal(bytes);
         }
     }
 
     /// The bytes that peers may write to by a region, and the checker, if the process is checked.
-    fn exposed_by(&self, region: &Region) -> Option<(&Checker, Bytes)> {
+    fn exposed_by(&self, region: &MrAttr) -> Option<(&Checker, Bytes)> {
         let checker = self.checker.as_deref()?;
         let start = region.addr as usize;
         let is_exposed = region.access & (REMOTE_WRITE | REMOTE_ATOMIC | MW_BIND) != 0;
@@ -132,9 +132,9 @@ fn unread<T: Send + Sync + 'static>(
     })
 }
 
-impl Channel {
+impl CompChannel {
     /// The program has created it.
-    pub(crate) fn made(self: &Arc<Channel>) {
+    pub(crate) fn made(self: &Arc<CompChannel>) {
         let Some(checker) = &self.context.checker else { return };
         let unread = unread(self, "a completion channel", "event", |it| it.events.len());
         checker.made(Object::Channel, Arc::as_ptr(self).addr() as u64, Some(unread));
@@ -316,7 +316,7 @@ pub(crate) unsafe fn check_receive(pd: &Pd, receives: &Receives, wr: &ibv_recv_w
     receives.post(device.posted(&receives.checker, &receives.name, posted, true));
 }
 
-impl Parts {
+impl QpParts {
     /// Record of the queue pair that is made from this, if the process is checked; none of a
     /// handle.
     pub(crate) fn check(&self, number: u32) -> Option<Box<Queue>> {

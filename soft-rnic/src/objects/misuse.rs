@@ -24,7 +24,7 @@ use crate::reason::WcReason;
 const SHOWN: usize = 8;
 
 /// Memory that a request names at its peer.
-pub(crate) struct Asked {
+pub(crate) struct NamedMemory {
     pub(crate) op: SqOp,
     pub(crate) rkey: u32,
     pub(crate) addr: u64,
@@ -115,7 +115,7 @@ impl Qp {
             | WcReason::PeerGone
             | WcReason::PeerWindow => {
                 let Wqe { op, rkey, remote_addr: addr, .. } = *wqe;
-                self.why_remote(requester, &Asked { op, rkey, addr, len }, reason)
+                self.why_remote(requester, &NamedMemory { op, rkey, addr, len }, reason)
             }
             // Over the network there are no more details. What is wrong with a receive request is
             // said there.
@@ -156,11 +156,11 @@ impl Qp {
     fn why_remote(
         &self,
         requester: &RequesterState,
-        asked: &Asked,
+        asked: &NamedMemory,
         reason: WcReason,
     ) -> (String, Kind) {
         let device = &self.pd.context.device;
-        let Asked { op, rkey, addr, len } = *asked;
+        let NamedMemory { op, rkey, addr, len } = *asked;
         let peer = self.peer_here(requester).filter(|peer| peer.target.is_none());
         let Some(peer) = peer else {
             let bytes = format!("{} at {addr:#x} by rkey {rkey:#x}", number(len, "byte"));
@@ -203,8 +203,8 @@ impl Qp {
 
     /// Finds the reason why a peer's request may not access the memory that it names in a domain.
     #[cold]
-    pub(crate) fn why_denied(&self, from: u32, pd: u32, asked: &Asked) -> WcReason {
-        let &Asked { op, rkey, addr, len } = asked;
+    pub(crate) fn why_denied(&self, from: u32, pd: u32, asked: &NamedMemory) -> WcReason {
+        let &NamedMemory { op, rkey, addr, len } = asked;
         let mrs = &self.pd.context.device.mrs;
         let denial = mrs.denial(rkey, (pd, self.num), (addr, len), op.remote_access());
         self.check_denied(from, pd, asked, denial);
@@ -213,14 +213,14 @@ impl Qp {
 
     /// A peer's request may not access the memory that it names. One in this process is told so at its end.
     #[cold]
-    fn check_denied(&self, from: u32, pd: u32, asked: &Asked, denial: Denial) {
+    fn check_denied(&self, from: u32, pd: u32, asked: &NamedMemory, denial: Denial) {
         let Some(check) = self.check() else { return };
         let device = &self.pd.context.device;
         if device.wire().is_none() && device.qps.get(from).is_some() {
             return;
         }
         check.checker.report.say(kind_of(denial), || {
-            let Asked { op, rkey, addr, len } = *asked;
+            let NamedMemory { op, rkey, addr, len } = *asked;
             let named = (rkey, "rkey");
             let what = describe(&device.mrs, (pd, &check.name), named, (addr, len), denial);
             format!("{} refuses a {} from QP {from:#x}: {what}", check.name, op.name())

@@ -16,7 +16,7 @@ use crate::memory::on_demand;
 use crate::memory::published::PublishedRegion;
 use crate::objects::device::admit;
 use crate::objects::dm_memory::DmMemory;
-use crate::objects::handles::{Change, Registration};
+use crate::objects::handles::{KeyChange, MrRegistration};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
 use crate::objects::users::NewUser;
@@ -34,7 +34,7 @@ const KNOWN: u32 = LOCAL_WRITE | REMOTE | MW_BIND | ZERO_BASED | HUGETLB | ON_DE
 
 /// Memory that is to be registered.
 #[derive(Clone, Copy)]
-pub(crate) struct Region {
+pub(crate) struct MrAttr {
     pub(crate) pd: u32,
     pub(crate) addr: u64,
     pub(crate) iova: u64,
@@ -42,11 +42,11 @@ pub(crate) struct Region {
     pub(crate) access: u32,
 }
 
-impl Region {
+impl MrAttr {
     /// The region that was published.
-    pub(crate) fn of(published: &PublishedRegion) -> Region {
+    pub(crate) fn of(published: &PublishedRegion) -> MrAttr {
         let PublishedRegion { pd, addr, iova, length, access, .. } = *published;
-        Region { pd, addr, iova, length, access }
+        MrAttr { pd, addr, iova, length, access }
     }
 }
 
@@ -55,7 +55,7 @@ impl MrTable {
     pub(crate) fn insert(
         &self,
         owner: u32,
-        region: &Region,
+        region: &MrAttr,
         peers: Option<&PeerProcesses>,
     ) -> Result<u32, Errno> {
         let mut free = self.free.lock();
@@ -66,7 +66,7 @@ impl MrTable {
     }
 
     /// Fills a slot without a key, which is valid from then on. The table's lock is held.
-    fn fill(&self, key: u32, slot: &MrSlot, region: &Region, peers: Option<&PeerProcesses>) {
+    fn fill(&self, key: u32, slot: &MrSlot, region: &MrAttr, peers: Option<&PeerProcesses>) {
         slot.pd.store(region.pd, Ordering::Relaxed);
         slot.access.store(region.access, Ordering::Relaxed);
         slot.iova.store(region.iova, Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl MrTable {
     /// bound to it. The slot stays taken until [`release`](Self::release).
     pub(crate) fn invalidate(
         &self,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
         peers: Option<&PeerProcesses>,
     ) -> Result<(), Errno> {
         let free = self.free.lock();
@@ -109,9 +109,9 @@ impl MrTable {
     /// Fills the slot of a key that is [invalid](Self::invalidate): it is valid again.
     pub(crate) fn validate_again(
         &self,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
         slot: &MrSlot,
-        region: &Region,
+        region: &MrAttr,
         peers: Option<&PeerProcesses>,
     ) {
         let _table = self.free.lock();
@@ -153,7 +153,7 @@ impl Context {
 pub(crate) struct Mr {
     pub(crate) abi: ibv_mr,
     pub(crate) pd: Arc<Pd>,
-    pub(crate) registration: Arc<Registration>,
+    pub(crate) registration: Arc<MrRegistration>,
 }
 
 impl Mr {
@@ -161,7 +161,7 @@ impl Mr {
     pub(crate) fn of(
         pd: Arc<Pd>,
         addr: *mut c_void,
-        registration: Arc<Registration>,
+        registration: Arc<MrRegistration>,
     ) -> *mut ibv_mr {
         let abi = ibv_mr {
             context: pd.context.as_abi(),
@@ -258,7 +258,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
         // access.
         let iova = if access & ZERO_BASED != 0 { 0 } else { iova };
         let access = validate(addr, length, iova, access)?;
-        let region = Region {
+        let region = MrAttr {
             pd: pd.id,
             addr: addr.expose_provenance() as u64,
             iova,
@@ -272,7 +272,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
 /// Makes the object of a region, which callers know as one at `addr`.
 pub(crate) fn register(
     pd: &InArc<'_, Pd>,
-    region: &Region,
+    region: &MrAttr,
     addr: *mut c_void,
     memory: Option<Arc<DmMemory>>,
 ) -> Result<*mut ibv_mr, Errno> {
@@ -286,7 +286,7 @@ pub(crate) fn register(
     of_memory.into_iter().for_each(NewUser::keep);
     let length = region.length as usize;
     let is_device_memory = memory.is_some();
-    let registration = Registration::new((key, key), length, &pd.users, memory);
+    let registration = MrRegistration::new((key, key), length, &pd.users, memory);
     room.insert(key, Arc::clone(&registration));
     pd.context.made(Object::MemoryRegion, key.into());
     pd.context.registered(region);
@@ -379,7 +379,7 @@ impl Mr {
     fn deregister(&self) -> Result<(), Errno> {
         let (context, key) = (&self.pd.context, self.registration.key);
         let change = self.registration.change()?;
-        let region = context.device.mrs.slot(key).map(|slot| Region::of(&slot.published()));
+        let region = context.device.mrs.slot(key).map(|slot| MrAttr::of(&slot.published()));
         // Before the key ends: a request that is tried again under an invalid key fails its queue
         // pair, and would not count as outstanding any more.
         context.check_deregistered(key);
@@ -400,7 +400,7 @@ impl Mr {
 impl Device {
     /// Takes a key for a region of a domain: `ENOMEM` where there are as many regions as the device
     /// has.
-    pub(crate) fn key_for(&self, pd: u32, region: &Region) -> Result<u32, Errno> {
+    pub(crate) fn key_for(&self, pd: u32, region: &MrAttr) -> Result<u32, Errno> {
         let count = &self.population.mrs;
         admit(count, limits::MAX_MR)?;
         self.mrs.insert(pd, region, self.peers.as_ref()).inspect_err(|_| {
@@ -409,7 +409,7 @@ impl Device {
     }
 
     /// Makes a region's key invalid, and waits for the accesses under it.
-    fn end_key(&self, change: &Change<'_>) -> Result<(), Errno> {
+    fn end_key(&self, change: &KeyChange<'_>) -> Result<(), Errno> {
         let peers = self.peers.as_ref();
         self.mrs.invalidate(change, peers)?;
         // A process that was stopped in the middle of an access keeps the memory.

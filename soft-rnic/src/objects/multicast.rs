@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::objects::state::{Device, Groups, Qp};
+use crate::objects::state::{Device, MulticastGroups, Qp};
 use crate::peers::process::directory::GroupBit;
 use crate::queues::address::{GidBytes, is_multicast};
 use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::{errno, limits};
 
-impl Groups {
+impl MulticastGroups {
     /// Attaches a queue pair; false, and nothing changes, if it is attached already.
     fn attach(&mut self, qp: &Arc<Qp>, gid: GidBytes, lid: u16) -> Result<bool, Errno> {
         let attached = self.attached.get(&qp.num).map_or(&[][..], Vec::as_slice);
@@ -86,7 +86,7 @@ impl Device {
 
     /// Tells other processes whether there are members here of a group, or of one that the filter
     /// cannot tell from it.
-    fn publish_group(&self, groups: &Groups, gid: &GidBytes) {
+    fn publish_group(&self, groups: &MulticastGroups, gid: &GidBytes) {
         let Some(peers) = &self.peers else { return };
         let bit = GroupBit::of(gid);
         let is_there = groups.members.contains_key(gid)

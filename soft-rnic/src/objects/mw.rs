@@ -12,7 +12,7 @@ use crate::alloc;
 use crate::check::checker::Object;
 use crate::memory::keys::TAG;
 use crate::objects::device::admit;
-use crate::objects::mw_table::{Bind, NewMw};
+use crate::objects::mw_table::{BindRequest, NewMw};
 use crate::objects::state::{Device, Pd};
 use crate::queues::qp_state::QpTransport;
 use crate::queues::wqe::{SqOp, Wqe};
@@ -169,8 +169,8 @@ impl Wqe {
     }
 
     /// The fields of a request to bind a window.
-    pub(crate) fn bind(&self) -> Bind {
-        Bind {
+    pub(crate) fn bind(&self) -> BindRequest {
+        BindRequest {
             id: self.swap,
             key: self.rkey,
             lkey: self.imm.unwrap_or(0),

@@ -11,12 +11,12 @@ use verbs_sys::*;
 use crate::errno;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{AsyncEvent, Element, Qp, Responder, Sq};
+use crate::objects::state::{Element, Qp, QueuedEvent, ResponderState, Sq};
 use crate::queues::qp_state::QueuePairState;
 use crate::queues::requester::RequesterState;
 use crate::reason::{Cause, WcReason};
 
-pub(crate) use creation::{Extras, Parts, create, create_qp, enter};
+pub(crate) use creation::{Extras, QpParts, create, create_qp, enter};
 
 impl Qp {
     /// The object behind a caller's pointer.
@@ -118,7 +118,7 @@ impl Qp {
         if let Some(target) = &self.target {
             return target.raise(event_type);
         }
-        let event = AsyncEvent { element: Element::Qp(Arc::clone(self)), event_type };
+        let event = QueuedEvent { element: Element::Qp(Arc::clone(self)), event_type };
         // The thread that raises it may hold no lock of a queue pair that is destroyed meanwhile.
         self.context.events.push_if(event, || self.state() != QueuePairState::Destroyed);
     }
@@ -134,7 +134,7 @@ impl Qp {
     /// Empties both queues and forgets the connection; completions that were not polled
     /// are removed, too. Both locks are held. The error, `EBUSY`, says that the peer's
     /// process is inside this one's memory, and does not leave.
-    pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) -> Result<(), Errno> {
+    pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut ResponderState) -> Result<(), Errno> {
         let parted = sq.part(self);
         let device = &self.pd.context.device;
         // Both locks are held: nothing of this process goes on under their keys.

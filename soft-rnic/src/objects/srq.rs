@@ -15,7 +15,7 @@ use crate::lock::Padded;
 use crate::objects::checked::check_receive;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{AsyncEvent, Context, Cq, Element, Pd, Srq, XrcSrq, Xrcd};
+use crate::objects::state::{Context, Cq, Element, Pd, QueuedEvent, Srq, XrcSrq, Xrcd};
 use crate::objects::users::Users;
 use crate::queues::queue_memory::Resource;
 use crate::queues::recv_ring::{RecvRing, SrqTaker, recv_len};
@@ -65,7 +65,7 @@ impl Srq {
             taker.limit = 0;
             let element = Element::Srq(Arc::clone(self));
             let event_type = ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED;
-            self.context.events.push(AsyncEvent { element, event_type });
+            self.context.events.push(QueuedEvent { element, event_type });
         }
     }
 }

@@ -32,8 +32,8 @@ use crate::faults::queue::QueueFaults;
 use crate::lock::{Lock, Padded};
 use crate::memory::mr_table::MrTable;
 use crate::memory::span::RequestScratch;
-use crate::objects::cq::producer::{Moderation, Producer};
-use crate::objects::handles::{Command, Handles};
+use crate::objects::cq::producer::{CqProducer, Moderation};
+use crate::objects::handles::{CommandFd, Handles};
 use crate::objects::users::Users;
 use crate::peers::process::backoff::Backoff;
 use crate::peers::process::multicast::Participation;
@@ -62,8 +62,8 @@ use crate::trace::completions::Completions;
 use crate::trace::queue::Queue;
 use crate::trace::tracer::Tracer;
 
-pub(crate) use device::{Kind, Population};
-pub(crate) use guarded::{Responder, Settling};
+pub(crate) use device::{ExecutionMode, Population};
+pub(crate) use guarded::{ResponderState, Settling};
 
 /// A software device. The ABI's struct comes first: its address is the object's.
 #[repr(C)]
@@ -82,7 +82,7 @@ pub(crate) struct Device {
     pub(crate) qps: QpTable,
     pub(crate) mrs: MrTable,
     pub(crate) xrc: XrcTable,
-    pub(crate) groups: RwLock<Groups>,
+    pub(crate) groups: RwLock<MulticastGroups>,
     pub(crate) timer: Arc<Timer>,
     pub(crate) population: Population,
     pub(crate) network: Network,
@@ -94,7 +94,7 @@ pub(crate) struct Device {
     pub(crate) overflowed: AtomicU64,
     /// Statistics of queue pairs that are gone.
     pub(crate) retired: Mutex<Counters>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExecutionMode,
     /// Other processes, for `soft0`, and for an address that processes share: other devices reach
     /// no other process so.
     pub(crate) peers: Option<PeerProcesses>,
@@ -132,7 +132,7 @@ pub(crate) struct XrcTable {
 
 /// Multicast groups.
 #[derive(Default)]
-pub(crate) struct Groups {
+pub(crate) struct MulticastGroups {
     /// Queue pairs by the group's GID. A group exists as long as it has one.
     pub(crate) members: HashMap<GidBytes, Arc<[Arc<Qp>]>>,
     /// Attachments of a queue pair, by its number: the GID and the LID of the call.
@@ -210,7 +210,7 @@ pub(crate) struct ProgressEngine {
 pub(crate) struct Context {
     pub(crate) abi: UnsafeCell<verbs_context>,
     pub(crate) device: Arc<Device>,
-    pub(crate) events: EventQueue<AsyncEvent>,
+    pub(crate) events: EventQueue<QueuedEvent>,
     /// Shared with contexts that are imported from it, or it from them.
     pub(crate) handles: Arc<Handles>,
     /// Its card's, where operations cost something.
@@ -222,7 +222,7 @@ pub(crate) struct Context {
     /// The faults of the process, if it is to meet some here.
     pub(crate) injector: Option<Arc<Injector>>,
     /// The descriptor `cmd_fd`: open as long as the context.
-    pub(crate) _command: Command,
+    pub(crate) _command: CommandFd,
 }
 
 /// Struct by which a program knows a protection domain.
@@ -256,7 +256,7 @@ pub(crate) struct Td {
 
 /// A completion channel: events of the queues that were created with it.
 #[repr(C)]
-pub(crate) struct Channel {
+pub(crate) struct CompChannel {
     pub(crate) abi: ibv_comp_channel,
     pub(crate) context: Arc<Context>,
     pub(crate) events: EventQueue<Arc<Cq>>,
@@ -271,7 +271,7 @@ pub(crate) type Slack = [u64; 12];
 
 /// A slot of the ring: the six words of an `ibv_wc`, then what the poll needs.
 #[repr(C, align(64))]
-pub(crate) struct Slot {
+pub(crate) struct CqSlot {
     pub(crate) wc: UnsafeCell<[u64; 6]>,
     /// For a send completion: the queue pair of the send-queue slots that it frees.
     pub(crate) owner: UnsafeCell<*const Qp>,
@@ -282,8 +282,8 @@ pub(crate) struct Slot {
 }
 
 /// The slots, a power of two.
-pub(crate) struct Ring {
-    pub(crate) slots: QueueMemory<Slot>,
+pub(crate) struct CqRing {
+    pub(crate) slots: QueueMemory<CqSlot>,
 }
 
 /// A completion queue. Its struct is the extended one, of which `ibv_cq` is the beginning, whether
@@ -294,17 +294,17 @@ pub(crate) struct Cq {
     pub(crate) slack: Slack,
     /// From here on a cache line of what polls read.
     pub(crate) context: Arc<Context>,
-    pub(crate) channel: Option<Arc<Channel>>,
+    pub(crate) channel: Option<Arc<CompChannel>>,
     /// The ring that it was created with. It stays, because polls look into it without a lock.
-    pub(crate) first_ring: Ring,
+    pub(crate) first_ring: CqRing,
     /// The ring that a resize has put in its place, or NULL: looked at under a lock, and freed by
     /// the next resize.
-    pub(crate) resized_ring: AtomicPtr<Ring>,
+    pub(crate) resized_ring: AtomicPtr<CqRing>,
     /// Nothing is to be done with what a poll takes, nor, but for other processes, before it: the
     /// device is synchronous, and completions have no times, and are neither traced nor checked.
     pub(crate) is_plain: bool,
     pub(crate) dead: AtomicBool,
-    pub(crate) producer: Padded<Lock<Producer>>,
+    pub(crate) producer: Padded<Lock<CqProducer>>,
     pub(crate) consumer: Padded<Lock<()>>,
     pub(crate) head: Padded<AtomicU32>,
     /// Queue pairs that use it, once for each of their two queues.
@@ -313,7 +313,7 @@ pub(crate) struct Cq {
     pub(crate) channel_acks: Acks,
     pub(crate) async_acks: Acks,
     /// Present in a queue that was created as an extended one.
-    pub(crate) extended: Option<Extended>,
+    pub(crate) extended: Option<ExtendedCqState>,
     /// Its completions in the trace, if the process has one.
     pub(crate) trace: Option<Completions>,
     /// Completions that could come to it, if the process is checked.
@@ -323,7 +323,7 @@ pub(crate) struct Cq {
 }
 
 /// State that an extended completion queue has in addition.
-pub(crate) struct Extended {
+pub(crate) struct ExtendedCqState {
     /// The words of the completion that is looked at. A thread keeps the lock while it polls.
     pub(crate) entry: Lock<[u64; 6]>,
     /// The last word of a completion is its time, in place of what RoCE has no use for.
@@ -402,12 +402,12 @@ pub(crate) struct Qp {
     /// The blocking section of the send queue's holder.
     pub(crate) blocking: crate::peers::process::serving::Blocking,
     pub(crate) sq: Padded<Lock<Sq>>,
-    pub(crate) responder: Padded<Lock<Responder>>,
+    pub(crate) responder: Padded<Lock<ResponderState>>,
     /// Batch of a queue pair with the newer send interface. A thread keeps the lock while it puts a
     /// batch together; it comes before the send queue's.
     pub(crate) batch: Option<Box<Lock<WrBatch>>>,
     /// Present in an XRC receive queue pair.
-    pub(crate) target: Option<Box<Target>>,
+    pub(crate) target: Option<Box<XrcTarget>>,
     /// It does not get what it sends to a multicast group that it is attached to.
     pub(crate) blocks_own_multicast: bool,
     /// Its table in the trace, if the process has one.
@@ -423,7 +423,7 @@ pub(crate) struct Qp {
 
 /// State that an XRC receive queue pair has in addition. Programs know it by handles, each an
 /// object that no message reaches.
-pub(crate) struct Target {
+pub(crate) struct XrcTarget {
     /// The XRC domain that it was made with, or opened with.
     pub(crate) xrcd: Arc<Xrcd>,
     /// In a handle: the queue pair.
@@ -465,7 +465,7 @@ pub(crate) enum Element {
 }
 
 /// An event and its object.
-pub(crate) struct AsyncEvent {
+pub(crate) struct QueuedEvent {
     pub(crate) element: Element,
     pub(crate) event_type: ibv_event_type,
 }

@@ -8,7 +8,7 @@ use host::sync::Mutex;
 use roce_core::requester::RetryCounts;
 
 use crate::faults::queue::QueueFaults;
-use crate::objects::qp::Parts;
+use crate::objects::qp::QpParts;
 use crate::objects::state::{Cq, Qp, Sq};
 use crate::peers::wire::state::WireSq;
 use crate::queues::outcome::WaitCause;
@@ -16,7 +16,7 @@ use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::reason::Cause;
 use crate::trace::queue::{Queue, Shape};
 
-impl Parts {
+impl QpParts {
     /// The table of the queue pair that is made from this. A handle has none: what it stands for
     /// has.
     pub(crate) fn trace(&self, number: u32) -> Option<Arc<Queue>> {

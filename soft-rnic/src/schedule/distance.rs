@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::responder::Session;
+use crate::engine::responder::ResponderSession;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
-use crate::objects::state::{Device, Kind, Qp, Sq, Srq};
+use crate::objects::state::{Device, ExecutionMode, Qp, Sq, Srq};
 use crate::queues::outcome::WqeOutcome;
 use crate::queues::qp_state::QueuePairState;
 use crate::queues::wqe::WqeRef;
@@ -90,7 +90,7 @@ pub fn card(card: &str, slow: f64) -> Option<String> {
 fn list(name: &str, ordinal: u64, make: impl FnOnce() -> Distance) {
     let mut devices = DEVICES.lock();
     if !devices.iter().any(|device| device.name() == name) {
-        devices.push(Device::new(name, ordinal, Kind::Distant(make())));
+        devices.push(Device::new(name, ordinal, ExecutionMode::Distant(make())));
     }
 }
 
@@ -244,7 +244,8 @@ impl Qp {
     fn take(self: &Arc<Qp>, sq: &mut Sq, n: u32, deferred: &mut DeferredWork) -> bool {
         let Sq { requester, pending, peer, counters, scratch, transit_times, .. } = sq;
         let Some(request) = pending.nth(n) else { return false };
-        let (mut session, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
+        let (mut session, mut execution) =
+            (peer.as_ref().map(ResponderSession::open), Execution::new());
         let before = (requester.started, requester.rnr_left);
         self.check_execution(request.wqe);
         if n > 0 {

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::injection::delay;
-use crate::engine::responder::{Message, Session};
+use crate::engine::responder::{InboundRequest, ResponderSession};
 use crate::memory::on_demand;
 use crate::memory::span::{MemSpan, to_vec};
 use crate::objects::deferred_work::DeferredWork;
@@ -203,8 +203,8 @@ impl Qp {
         let len = late.payload.len() as u64;
         let payload = [MemSpan::of(&mut late.payload)];
         let (from, local) = ((self.num, late.psn), &payload[..usize::from(len > 0)]);
-        let message = Message::new(&late.wqe, from, (local, len), late.to.as_ref());
-        let message = Message { packets: packets(len, mtu_shift), ..message };
+        let message = InboundRequest::new(&late.wqe, from, (local, len), late.to.as_ref());
+        let message = InboundRequest { packets: packets(len, mtu_shift), ..message };
         if let Some((to, _)) = late.to.as_ref().filter(|(to, _)| to.is_group()) {
             return self.arrive_at_group(&message, &to.gid, &mut sq.scratch.remote, deferred);
         }
@@ -213,7 +213,7 @@ impl Qp {
         };
         let peer = Arc::clone(peer);
         let mut execution = Execution::new();
-        let mut session = Session::open(&peer);
+        let mut session = ResponderSession::open(&peer);
         let Execution { writer, deferred: entailed } = &mut execution;
         let reply = session.deliver(&message, &mut sq.scratch.remote, writer, entailed);
         deferred.append(execution.finish());

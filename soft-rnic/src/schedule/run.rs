@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::responder::Session;
+use crate::engine::responder::ResponderSession;
 use crate::fabric::loopback::InProcess;
 use crate::fabric::process::remote::RemoteLink;
 use crate::objects::deferred_work::DeferredWork;
@@ -75,7 +75,7 @@ impl Qp {
         let mut parts = SqParts { requester, counters, scratch };
         match remote.as_deref_mut() {
             None => {
-                near.0 = peer.as_ref().map(Session::open);
+                near.0 = peer.as_ref().map(ResponderSession::open);
                 self.run_over(&mut near, &mut parts, pending, &mut execution, only_one);
             }
             Some(remote) => remote.hold(self, |link: &mut RemoteLink<'_, XRC>| {

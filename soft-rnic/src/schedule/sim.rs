@@ -17,12 +17,12 @@ use rustix::io::Errno;
 
 use crate::counters::Counters;
 use crate::engine::execution::Execution;
-use crate::engine::responder::Session;
+use crate::engine::responder::ResponderSession;
 use crate::errno;
 use crate::event::EventQueue;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
-use crate::objects::state::{Device, Kind, Qp, Sq};
+use crate::objects::state::{Device, ExecutionMode, Qp, Sq};
 use crate::queues::outcome::WqeOutcome;
 use crate::queues::pending::PendingWqes;
 use crate::queues::qp_state::QueuePairState as QpState;
@@ -60,7 +60,8 @@ impl Simulation {
         // Relaxed: only has to be unique.
         let ordinal = ORDINAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("sim-{ordinal}");
-        let device = Device::new(&name, ordinal, Kind::Simulated(State::new(seed, faults)));
+        let device =
+            Device::new(&name, ordinal, ExecutionMode::Simulated(State::new(seed, faults)));
         device.network.set(seed, faults.network);
         DEVICES.lock().push(Arc::clone(&device));
         Simulation { name, device }
@@ -222,7 +223,8 @@ impl Qp {
         self.resolve_peer(sq);
         let Sq { requester, pending, peer, scratch, .. } = sq;
         let Some(request) = pending.nth(n) else { return false };
-        let (mut session, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
+        let (mut session, mut execution) =
+            (peer.as_ref().map(ResponderSession::open), Execution::new());
         let before = (requester.started, requester.rnr_left);
         let outcome = self.execute_any(requester, &mut session, &mut execution, scratch, &request);
         (requester.started, requester.rnr_left) = before;

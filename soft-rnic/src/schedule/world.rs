@@ -10,7 +10,7 @@ use host::random::entropy;
 use crate::counters::Counters;
 use crate::fabric::wire::Roce;
 use crate::objects::device::DEVICES;
-use crate::objects::state::{Device, Kind, PeerProcesses};
+use crate::objects::state::{Device, ExecutionMode, PeerProcesses};
 use crate::peers::process::names::Names;
 use crate::timing::card::Card;
 use crate::timing::network::NetworkFaults;
@@ -76,9 +76,13 @@ impl WorldDevice {
             _ => None,
         };
         let kind = match kind {
-            WorldKind::Near | WorldKind::Process(_) => Kind::Synchronous,
-            WorldKind::Distant(time) => Kind::Distant(Distance::new(time.as_nanos() as u64, None)),
-            WorldKind::Card => Kind::Distant(Distance::new(0, Card::named("connectx5", 1.0))),
+            WorldKind::Near | WorldKind::Process(_) => ExecutionMode::Synchronous,
+            WorldKind::Distant(time) => {
+                ExecutionMode::Distant(Distance::new(time.as_nanos() as u64, None))
+            }
+            WorldKind::Card => {
+                ExecutionMode::Distant(Distance::new(0, Card::named("connectx5", 1.0)))
+            }
         };
         let (name, ordinal) = next_name();
         WorldDevice::listed(Device::with_peers(&name, ordinal, kind, peers))

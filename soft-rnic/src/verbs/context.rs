@@ -14,9 +14,9 @@ use crate::event::EventQueue;
 use crate::faults::injector::injector;
 use crate::memory::on_demand;
 use crate::objects::device::of_this_process;
-use crate::objects::handles::{Command, FileId, Handles};
+use crate::objects::handles::{CommandFd, CommandFileId, Handles};
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{AsyncEvent, Context, Device};
+use crate::objects::state::{Context, Device, QueuedEvent};
 use crate::objects::{srq, timed_events};
 use crate::peers::wire::port_state::PortState;
 use crate::timing::card::Link;
@@ -37,7 +37,7 @@ impl Context {
     /// A context with this command descriptor.
     pub(super) fn of(
         device: Arc<Device>,
-        events: EventQueue<AsyncEvent>,
+        events: EventQueue<QueuedEvent>,
         command: OwnedFd,
         handles: Arc<Handles>,
     ) -> Arc<Context> {
@@ -84,7 +84,7 @@ impl Context {
             tracer,
             checker,
             injector,
-            _command: Command::new(command, &handles),
+            _command: CommandFd::new(command, &handles),
             handles,
         })
     }
@@ -110,7 +110,7 @@ fn command_file(device: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// Identity of the file of a descriptor: its filesystem, and its inode there.
-pub(super) fn file_id(file: impl AsFd) -> Result<FileId, Errno> {
+pub(super) fn file_id(file: impl AsFd) -> Result<CommandFileId, Errno> {
     let stat = fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
 }

@@ -19,7 +19,7 @@ use crate::errno;
 use crate::event::EventQueue;
 use crate::objects::device::DEVICES;
 use crate::objects::device_memory::Dm;
-use crate::objects::handles::{Command, Handles};
+use crate::objects::handles::{CommandFd, Handles};
 use crate::objects::in_arc::InArc;
 use crate::objects::mr::Mr;
 use crate::objects::state::{Context, Device, Pd};
@@ -49,7 +49,7 @@ unsafe fn import(cmd_fd: c_int) -> Result<Arc<Context>, Errno> {
     let device = named_device(named)?;
     let handles = Handles::of(file_id(named)?);
     let events = EventQueue::new()?;
-    let command = match Command::is_in_use(cmd_fd, &handles) {
+    let command = match CommandFd::is_in_use(cmd_fd, &handles) {
         // It is no duplicate: the context that has it closes it.
         true => fcntl_dupfd_cloexec(named, 0)?,
         // SAFETY: nothing fails from here on, so that `cmd_fd` is the context's to close (see

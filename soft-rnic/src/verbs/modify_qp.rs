@@ -25,7 +25,7 @@ use verbs_sys::*;
 use crate::fabric::wire::device::WireMemory;
 use crate::fabric::wire::progress;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::state::{Qp, Responder, Sq};
+use crate::objects::state::{Qp, ResponderState, Sq};
 use crate::queues::address::{GidBytes, ROUTE, is_route_to_port};
 use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::{errno, limits};
@@ -317,7 +317,7 @@ impl Qp {
         self: &Arc<Qp>,
         (from, to): (QueuePairState, QueuePairState),
         sq: &mut Sq,
-        responder: &mut Responder,
+        responder: &mut ResponderState,
         memory: WireMemory,
         deferred: &mut DeferredWork,
     ) {
@@ -332,10 +332,10 @@ impl Qp {
                 let _ = self.clear(sq, responder);
                 // SAFETY: zero is a valid value of every field.
                 sq.attr = unsafe { core::mem::zeroed() };
-                *responder = Responder {
+                *responder = ResponderState {
                     consumer: core::mem::take(&mut responder.consumer),
                     generation: responder.generation,
-                    ..Responder::default()
+                    ..ResponderState::default()
                 };
             }
             _ if from == to => {}
@@ -372,7 +372,7 @@ impl Qp {
 
 /// Takes the attributes over, where they are used and where they are reported.
 fn store(
-    (sq, responder): (&mut Sq, &mut Responder),
+    (sq, responder): (&mut Sq, &mut ResponderState),
     attr: &ibv_qp_attr,
     mask: u32,
     own: &GidBytes,

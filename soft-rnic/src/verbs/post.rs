@@ -11,8 +11,8 @@ use verbs_sys::*;
 
 use crate::engine::admit::{admit, admit_any};
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::link::{Link, Step};
-use crate::engine::responder::Session;
+use crate::engine::link::{SendAttempt, SqLink};
+use crate::engine::responder::ResponderSession;
 use crate::errno;
 use crate::fabric::loopback::{InProcess, fast_path};
 use crate::fabric::process::remote::{RemoteLink, tx_fast_path};
@@ -158,14 +158,14 @@ unsafe fn takes_all(
 }
 
 /// The request that was not posted, and why.
-type Posted = Result<(), (Errno, *mut ibv_send_wr)>;
+type PostResult = Result<(), (Errno, *mut ibv_send_wr)>;
 
 /// Turns the result of a post into that of the verb, which reports the refused request in `bad_wr`.
 ///
 /// # Safety
 /// `bad_wr` can be written.
 #[inline(always)]
-unsafe fn posted(result: Posted, bad_wr: *mut *mut ibv_send_wr) -> Result<(), Errno> {
+unsafe fn posted(result: PostResult, bad_wr: *mut *mut ibv_send_wr) -> Result<(), Errno> {
     result.map_err(|(error, bad)| {
         // SAFETY: `bad_wr` can be written (see # Safety).
         unsafe { bad_wr.write(bad) };
@@ -182,7 +182,7 @@ unsafe fn posted(result: Posted, bad_wr: *mut *mut ibv_send_wr) -> Result<(), Er
 #[inline(always)]
 unsafe fn posted_or_queued(
     qp: InArc<'_, Qp>,
-    result: Posted,
+    result: PostResult,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> Result<(), Errno> {
     match result {
@@ -229,7 +229,7 @@ unsafe fn post_loopback(
 ) -> Result<(), Errno> {
     qp.resolve_peer(&mut sq);
     let Sq { requester, pending, peer, counters, scratch, .. } = &mut *sq;
-    let session = peer.as_ref().map(Session::open);
+    let session = peer.as_ref().map(ResponderSession::open);
     let (mut link, mut execution) = (InProcess::<false>(session), Execution::new());
     let mut parts = SqParts { requester, counters, scratch };
     if let Some(session) = link.0.as_mut()
@@ -291,12 +291,12 @@ fn is_next(qp: &Qp, requester: &RequesterState, pending: &PendingWqes, sent: u32
 #[inline(always)]
 unsafe fn post_over<'a>(
     qp: &'a Arc<Qp>,
-    link: &mut impl Link<'a>,
+    link: &mut impl SqLink<'a>,
     parts: &mut SqParts<'_>,
     pending: &mut PendingWqes,
     execution: &mut Execution<'a>,
     mut wr: *mut ibv_send_wr,
-) -> Posted {
+) -> PostResult {
     if wr.is_null() {
         return Ok(());
     }
@@ -316,22 +316,24 @@ unsafe fn post_over<'a>(
         let request = WqeRef { wqe: &wqe, sges, to: None };
         let step = match is_next(qp, parts.requester, pending, link.sent()) {
             true => link.advance(qp, parts, &request, execution),
-            false => Step::Later,
+            false => SendAttempt::Later,
         };
         let is_over = match step {
-            Step::Ended(outcome) => qp.settle(parts, execution, &wqe, request.len(), outcome),
-            Step::Sent => {
+            SendAttempt::Ended(outcome) => {
+                qp.settle(parts, execution, &wqe, request.len(), outcome)
+            }
+            SendAttempt::Sent => {
                 link.count_sent();
                 false
             }
-            Step::Later if qp.state().flushes_sends() => {
+            SendAttempt::Later if qp.state().flushes_sends() => {
                 // An error may have come whose flush has not: what was posted before goes first.
                 link.give_up(pending, execution);
                 qp.flush_pending(pending, execution);
                 qp.complete(execution, &wqe, 0, Some(qp.flush_reason()));
                 true
             }
-            Step::Later => false,
+            SendAttempt::Later => false,
         };
         if !is_over {
             // SAFETY: inline data were checked by `admit`.

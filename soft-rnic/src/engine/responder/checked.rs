@@ -6,13 +6,13 @@ use std::sync::Arc;
 use crate::check::queue::{Posted, Queue, Receives};
 use crate::check::report::{Kind, number};
 use crate::engine::responder::datagram::GRH_LEN;
-use crate::engine::responder::delivery::Delivery;
+use crate::engine::responder::delivery::RequestDelivery;
 use crate::objects::state::Qp;
 use crate::queues::recv_ring::RecvRequest;
 use crate::queues::wqe::SqOp;
 use crate::reason::WcReason;
 
-impl<const XRC: usize> Delivery<'_, '_, XRC> {
+impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
     /// The checked queue pair, and the queue that the message takes its receive request from.
     fn checked(&self) -> Option<(&Queue, &Arc<Receives>)> {
         let check = self.peer.check()?;

@@ -6,13 +6,13 @@ use crate::memory::paging::RequestPages;
 use crate::memory::span::{MemSpan, Spans};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{Qp, Responder, Srq};
+use crate::objects::state::{Qp, ResponderState, Srq};
 use crate::queues::address::DatagramAddress;
 use crate::queues::wqe::Wqe;
 use crate::reason::WcReason;
 
 /// A request on its way.
-pub(crate) struct Message<'a> {
+pub(crate) struct InboundRequest<'a> {
     pub(crate) wqe: &'a Wqe,
     pub(crate) from_qpn: u32,
     pub(crate) psn: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Message<'a> {
     pub(crate) to: Option<&'a (DatagramAddress, u32)>,
 }
 
-impl<'a> Message<'a> {
+impl<'a> InboundRequest<'a> {
     /// A message of one packet, from memory that stays, of this queue pair with this PSN.
     #[inline]
     pub(crate) fn new(
@@ -37,29 +37,39 @@ impl<'a> Message<'a> {
         (from_qpn, psn): (u32, u32),
         (local, len): (&'a [MemSpan<'a>], u64),
         to: Option<&'a (DatagramAddress, u32)>,
-    ) -> Message<'a> {
-        Message { wqe, from_qpn, psn, packets: 1, len, local, on_demand: false, pages: None, to }
+    ) -> InboundRequest<'a> {
+        InboundRequest {
+            wqe,
+            from_qpn,
+            psn,
+            packets: 1,
+            len,
+            local,
+            on_demand: false,
+            pages: None,
+            to,
+        }
     }
 }
 
 /// One request at its destination. `XRC` is 1 for a request over XRC, and else 0: so the code for
 /// others has no part of it.
-pub(super) struct Delivery<'d, 'a, const XRC: usize> {
+pub(super) struct RequestDelivery<'d, 'a, const XRC: usize> {
     pub(super) peer: &'a Arc<Qp>,
     /// The shared receive queue that a request over XRC names, if the domain has it.
     pub(super) named: [Option<&'d Arc<Srq>>; XRC],
-    pub(super) responder: &'d mut Responder,
+    pub(super) responder: &'d mut ResponderState,
     /// The buffers that a message is for.
     pub(super) room: Spans<'d>,
-    pub(super) message: &'d Message<'d>,
+    pub(super) message: &'d InboundRequest<'d>,
     pub(super) writer: &'d mut CqWriter<'a>,
     pub(super) deferred: &'d mut DeferredWork,
-    pub(super) data: Data,
+    pub(super) data: PayloadState,
 }
 
 /// Treatment of a message's data before it takes a receive request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Data {
+pub(super) enum PayloadState {
     /// Nothing: they are copied afterwards.
     AtHand,
     /// They are not there yet: no receive request is taken that has room for them.
@@ -78,7 +88,7 @@ pub(super) struct Begun<'d> {
 
 /// Reason why a request may not proceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum DeliveryRefusal {
     /// It is not for this queue pair, or not in this state, or not in its turn.
     Unexpected,
     /// No receive request is posted that a message could take.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
-use crate::objects::cq::Completion;
+use crate::engine::responder::delivery::{Begun, DeliveryRefusal, RequestDelivery};
+use crate::objects::cq::CqEntry;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::mw_table::Refused;
+use crate::objects::mw_table::MwRefused;
 use crate::objects::state::Qp;
 use crate::queues::outcome::PeerReply;
 use crate::queues::wqe::SqOp;
@@ -19,7 +19,7 @@ impl Qp {
     /// process holds this end's lock.
     #[cold]
     #[inline(never)]
-    pub(crate) fn invalidate(&self, key: u32) -> Result<(), Refused> {
+    pub(crate) fn invalidate(&self, key: u32) -> Result<(), MwRefused> {
         let device = &self.pd.context.device;
         let ending = device.mrs.end_bound(key, self.num, device.peers.as_ref())?;
         device.mrs.set_settled(&ending);
@@ -44,7 +44,7 @@ impl Qp {
     }
 }
 
-impl<const XRC: usize> Delivery<'_, '_, XRC> {
+impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
     /// The request is done.
     #[inline(always)]
     pub(super) fn finish(&mut self, op: SqOp, begun: &Begun<'_>) -> PeerReply {
@@ -65,19 +65,19 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
 
     /// Refuses a request that may not proceed.
     #[cold]
-    pub(super) fn reject(&mut self, refusal: Refusal) -> PeerReply {
+    pub(super) fn reject(&mut self, refusal: DeliveryRefusal) -> PeerReply {
         let is_reliable = self.peer.transport.is_reliable();
         let reason = match refusal {
             // (A later request has no reply yet: its sender gets none for this one.)
-            Refusal::Unexpected | Refusal::Later => return PeerReply::Silence,
-            Refusal::Lost => return PeerReply::Refused(WcReason::LocalGone),
-            Refusal::NotReady if !is_reliable => return PeerReply::Silence,
-            Refusal::NotReady => return PeerReply::Rnr(self.responder.min_rnr_timer),
-            Refusal::Unfit { wr_id, unfit: (ours, theirs) } => {
+            DeliveryRefusal::Unexpected | DeliveryRefusal::Later => return PeerReply::Silence,
+            DeliveryRefusal::Lost => return PeerReply::Refused(WcReason::LocalGone),
+            DeliveryRefusal::NotReady if !is_reliable => return PeerReply::Silence,
+            DeliveryRefusal::NotReady => return PeerReply::Rnr(self.responder.min_rnr_timer),
+            DeliveryRefusal::Unfit { wr_id, unfit: (ours, theirs) } => {
                 self.complete_receive(wr_id, Some(ours));
                 return self.refuse(theirs, None);
             }
-            Refusal::Denied(reason) => reason,
+            DeliveryRefusal::Denied(reason) => reason,
         };
         // The requester's error: an unreliable transport has no replies.
         if !is_reliable {
@@ -108,7 +108,7 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
 
     /// The completion of a receive request.
     #[inline(always)]
-    fn received(&self, wr_id: u64, failure: Option<WcReason>) -> Completion {
+    fn received(&self, wr_id: u64, failure: Option<WcReason>) -> CqEntry {
         if self.peer.is_watched {
             self.check_arrived(failure.is_none());
         }
@@ -123,7 +123,7 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
             true => ibv_wc_flags::IBV_WC_WITH_INV,
         };
         let has_grh = self.message.to.is_some() && failure.is_none();
-        Completion {
+        CqEntry {
             imm: wqe.imm.unwrap_or(0),
             flags: flag(wqe.imm.is_some(), with) | flag(has_grh, ibv_wc_flags::IBV_WC_GRH),
             src_qp: self.message.from_qpn,

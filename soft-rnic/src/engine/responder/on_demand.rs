@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{
-    BUFFERS_GONE, Begun, Data, Delivery, LATER, Refusal, SENDER_LOST, Unfit,
+    BUFFERS_GONE, Begun, DeliveryRefusal, LATER, PayloadState, RequestDelivery, SENDER_LOST, Unfit,
 };
 use crate::engine::responder::place::exchange;
 use crate::memory::lists::resolve_any;
@@ -104,7 +104,7 @@ fn blame(
     }
 }
 
-impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
+impl<'d, const XRC: usize> RequestDelivery<'d, '_, XRC> {
     /// [`carry_out`](Self::carry_out) of a request whose own memory may have gone.
     #[cold]
     #[inline(never)]
@@ -120,42 +120,47 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// The checks of a request whose own memory may have gone. What it carries or asks for is in
     /// its place then, and only then a receive request is taken: what the requester has lost is no
     /// matter of its peer's.
-    fn begin_on_demand(&mut self, op: SqOp) -> Result<Begun<'d>, Refusal> {
-        self.data = if op == SqOp::Send { Data::MayBeGone } else { Data::Unread };
+    fn begin_on_demand(&mut self, op: SqOp) -> Result<Begun<'d>, DeliveryRefusal> {
+        self.data = if op == SqOp::Send { PayloadState::MayBeGone } else { PayloadState::Unread };
         let Begun { wr_id, target } = self.begin(op)?;
         if let Some(target) = target {
             self.writer.release();
             let (there, local) = ((target, false), (self.message.local, true));
             // SAFETY: as in `reach_on_demand`.
-            unsafe { access(there, local, op, self.message.wqe) }.map_err(|_| Refusal::Lost)?;
+            unsafe { access(there, local, op, self.message.wqe) }
+                .map_err(|_| DeliveryRefusal::Lost)?;
         }
         if wr_id.is_none() || op == SqOp::Send {
             return Ok(Begun { wr_id, target: None });
         }
-        self.data = Data::AtHand;
+        self.data = PayloadState::AtHand;
         Ok(Begun { wr_id: Some(self.take_receive(false)?), target: None })
     }
 
     /// [`takes`](Self::takes) of a message whose data are not at hand.
     #[cold]
     #[inline(never)]
-    pub(super) fn takes_rare(&mut self) -> Result<bool, Refusal> {
-        if self.data == Data::Unread {
+    pub(super) fn takes_rare(&mut self) -> Result<bool, DeliveryRefusal> {
+        if self.data == PayloadState::Unread {
             return Ok(false);
         }
         self.check_filled();
-        self.fill(false).map_err(|_| Refusal::Lost)?;
+        self.fill(false).map_err(|_| DeliveryRefusal::Lost)?;
         self.room.clear();
         Ok(true)
     }
 
     /// Carries an operation on on-demand memory out, so that nothing is left to be placed. It is
     /// judged only if what it carries is not there.
-    pub(super) fn reach_on_demand(&mut self, op: SqOp, target: MemSpan<'d>) -> Result<(), Refusal> {
+    pub(super) fn reach_on_demand(
+        &mut self,
+        op: SqOp,
+        target: MemSpan<'d>,
+    ) -> Result<(), DeliveryRefusal> {
         match presence(self.message.pages, &[target], op != SqOp::Read) {
             Presence::There => {}
-            Presence::Gone => return Err(Refusal::Denied(WcReason::PeerGone)),
-            Presence::Unknown => return Err(Refusal::Later),
+            Presence::Gone => return Err(DeliveryRefusal::Denied(WcReason::PeerGone)),
+            Presence::Unknown => return Err(DeliveryRefusal::Later),
         }
         let message = self.message;
         // The value that an atomic write stores may be part of its request.
@@ -167,8 +172,8 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
         // SAFETY: both were checked; programs access them atomically only.
         let done = unsafe { access((target, true), local, op, message.wqe) };
         done.map_err(|gone| match gone {
-            GoneSide::Here => Refusal::Lost,
-            GoneSide::There => Refusal::Denied(WcReason::PeerGone),
+            GoneSide::Here => DeliveryRefusal::Lost,
+            GoneSide::There => DeliveryRefusal::Denied(WcReason::PeerGone),
         })
     }
 
@@ -187,7 +192,7 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
             Presence::Gone => return Err(unfit(self)),
             Presence::Unknown => return Err(LATER),
         }
-        if self.data == Data::Unread {
+        if self.data == PayloadState::Unread {
             return Ok(());
         }
         let filled = self.fill(true);

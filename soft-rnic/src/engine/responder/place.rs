@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 
 use crate::engine::responder::datagram::grh;
-use crate::engine::responder::delivery::{Begun, Delivery};
+use crate::engine::responder::delivery::{Begun, RequestDelivery};
 use crate::limits::LONG;
 use crate::memory::on_demand;
 use crate::memory::span::{
@@ -106,7 +106,7 @@ pub(crate) unsafe fn land(
     }
 }
 
-impl<const XRC: usize> Delivery<'_, '_, XRC> {
+impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
     /// Copies a part of a SEND to where it belongs.
     pub(super) fn place_part(&mut self, offset: usize, part: MemSpan<'_>) {
         self.writer.release();

@@ -16,7 +16,7 @@ use crate::queues::recv_ring::{RecvConsumer, RecvRing, SrqTaker};
 const AT_ONCE: u32 = 64;
 
 /// Messages of one sender, each into a receive request of one buffer.
-pub(crate) struct Run<'r, 'm> {
+pub(crate) struct MessageRun<'r, 'm> {
     peer: &'r Qp,
     ring: &'r RecvRing,
     consumer: &'r mut RecvConsumer,
@@ -26,7 +26,7 @@ pub(crate) struct Run<'r, 'm> {
     left: u32,
 }
 
-impl<'r, 'm> Run<'r, 'm> {
+impl<'r, 'm> MessageRun<'r, 'm> {
     /// At most `most` messages of `from`, which `peer` expects. `taker` keeps the lock of a
     /// shared receive queue.
     #[inline(always)]
@@ -38,7 +38,7 @@ impl<'r, 'm> Run<'r, 'm> {
         writer: &'r mut CqWriter<'a>,
         taker: &'r mut Option<Guard<'a, SrqTaker>>,
         buffers: &'r mut HeldRegion<'m>,
-    ) -> Run<'r, 'm> {
+    ) -> MessageRun<'r, 'm> {
         // What is checked is looked at one by one.
         let most = if peer.check().is_some() { 0 } else { most };
         let mut filling = writer.fill(&peer.recv_cq, peer.num, from);
@@ -52,7 +52,7 @@ impl<'r, 'm> Run<'r, 'm> {
             }
         };
         left = left.min(ring.known(consumer));
-        Run { peer, ring, consumer, filling, buffers, left }
+        MessageRun { peer, ring, consumer, filling, buffers, left }
     }
 
     #[inline(always)]

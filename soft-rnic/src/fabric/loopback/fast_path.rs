@@ -20,8 +20,8 @@ use verbs_sys::*;
 
 use crate::counters::Counters;
 use crate::engine::execution::{Execution, SqParts, packets};
-use crate::engine::responder::Session;
-use crate::engine::responder::run::Run;
+use crate::engine::responder::ResponderSession;
+use crate::engine::responder::run::MessageRun;
 use crate::memory::mr_table::HeldRegion;
 use crate::memory::span::{BufferOwnership, copy_piece};
 use crate::objects::state::Qp;
@@ -38,7 +38,7 @@ use crate::queues::wqe::{Wqe, plain};
 pub(crate) unsafe fn run<'a>(
     qp: &'a Arc<Qp>,
     parts: &mut SqParts<'_>,
-    session: &mut Session<'a>,
+    session: &mut ResponderSession<'a>,
     execution: &mut Execution<'a>,
     mut wr: *mut ibv_send_wr,
 ) -> *mut ibv_send_wr {
@@ -80,7 +80,7 @@ unsafe fn stretch<'a, 'w>(
     qp: &'a Arc<Qp>,
     requester: &mut RequesterState,
     counters: &mut Counters,
-    session: &mut Session<'a>,
+    session: &mut ResponderSession<'a>,
     execution: &mut Execution<'a>,
     [source, target]: &mut [HeldRegion<'_>; 2],
     mut wr: *mut ibv_send_wr,
@@ -88,9 +88,9 @@ unsafe fn stretch<'a, 'w>(
     // Relaxed: a count that guards no memory.
     let used = requester.posted.wrapping_sub(qp.freed.load(Ordering::Relaxed));
     let slots = qp.cap.max_send_wr.saturating_sub(used);
-    let Session { peer, responder } = session;
+    let ResponderSession { peer, responder } = session;
     let (consumer, writer, mut taker) = (&mut responder.consumer, &mut execution.writer, None);
-    let mut run = Run::open(peer, consumer, qp.num, slots, writer, &mut taker, target);
+    let mut run = MessageRun::open(peer, consumer, qp.num, slots, writer, &mut taker, target);
     let (mut done, mut bytes, mut n_packets, mut signaled) = (0, 0, 0, None);
     while run.left() > 0 && !wr.is_null() {
         // SAFETY: a request of the caller's list.
@@ -123,7 +123,7 @@ unsafe fn stretch<'a, 'w>(
 unsafe fn message(
     qp: &Qp,
     source: &mut HeldRegion<'_>,
-    run: &mut Run<'_, '_>,
+    run: &mut MessageRun<'_, '_>,
     request: &ibv_send_wr,
 ) -> Option<u32> {
     // SAFETY: `request` is valid: this function's contract (see # Safety).

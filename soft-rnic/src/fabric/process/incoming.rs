@@ -15,7 +15,7 @@ mod rx_fast_path;
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
-use crate::engine::responder::Session;
+use crate::engine::responder::ResponderSession;
 use crate::limits::LONG;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
@@ -372,7 +372,7 @@ impl Side {
             self.take_multicast(request, device, scratch, deferred);
             return self.next(request);
         }
-        let mut session = kept.find(to).map(Session::open);
+        let mut session = kept.find(to).map(ResponderSession::open);
         let mut writer = CqWriter::default();
         let (mut left, mut is_there) = (READ_STEP, true);
         // Replies were looked for before the first one.
@@ -458,7 +458,7 @@ impl Side {
 
 /// Reports whether a message that was not received is lost: its sender does not repeat it.
 #[cold]
-fn is_missed(request: &Request, session: Option<&Session<'_>>) -> bool {
+fn is_missed(request: &Request, session: Option<&ResponderSession<'_>>) -> bool {
     let unreliable = session.is_some_and(|session| !session.peer.transport.is_reliable());
     request.is_datagram() || (unreliable && carries_data(request))
 }

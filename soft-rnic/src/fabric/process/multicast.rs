@@ -17,7 +17,7 @@ pub(crate) mod meeting;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use crate::engine::responder::Message;
+use crate::engine::responder::InboundRequest;
 use crate::objects::state::{PeerProcesses, Qp};
 use crate::peers::process::directory::GroupBit;
 use crate::peers::process::pair::Pair;
@@ -55,7 +55,7 @@ impl Qp {
         &self,
         requester: &mut RequesterState,
         mut fan_out: FanOut,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
     ) -> WqeOutcome {
         let blocked = self.put_to_processes(&mut fan_out, message, |pair| {
             let outcome = self.await_room(requester, pair, pair.has_drained());
@@ -69,7 +69,7 @@ impl Qp {
     }
 
     /// Puts a late message into the rings that have room; returns true if there were any.
-    pub(crate) fn post_to_processes(&self, message: &Message<'_>) -> bool {
+    pub(crate) fn post_to_processes(&self, message: &InboundRequest<'_>) -> bool {
         let mut fan_out = FanOut::default();
         self.put_to_processes(&mut fan_out, message, |_full| None);
         fan_out.is_received
@@ -80,7 +80,7 @@ impl Qp {
     fn put_to_processes(
         &self,
         fan_out: &mut FanOut,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         mut full: impl FnMut(&Pair) -> Option<WqeOutcome>,
     ) -> Option<WqeOutcome> {
         let peers = self.pd.context.device.peers.as_ref()?;
@@ -105,7 +105,7 @@ impl Qp {
     fn put_to_group(
         &self,
         pair: &Pair,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         to: &DatagramAddress,
         qkey: u32,
     ) -> bool {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::link::{Link, Step};
+use crate::engine::link::{SendAttempt, SqLink};
 use crate::memory::span::MemSpan;
 use crate::objects::deferred_work::WorkItem;
 use crate::objects::state::{Qp, Sq};
@@ -129,7 +129,7 @@ impl Remote {
     }
 }
 
-impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
+impl<'a, const XRC: bool> SqLink<'a> for RemoteLink<'_, XRC> {
     fn sent(&self) -> u32 {
         self.remote.sent
     }
@@ -146,7 +146,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         parts: &mut SqParts<'_>,
         request: &wqe::WqeRef<'_>,
         execution: &mut Execution<'a>,
-    ) -> Step {
+    ) -> SendAttempt {
         let len = request.len();
         let SqParts { requester, scratch, .. } = parts;
         let room = &mut scratch.local;
@@ -155,7 +155,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
             Err(Some(reason)) => return self.ended(WqeOutcome::Failed(reason)),
             Err(None) => {
                 let Some(_section) = qp.begin_paging(self.out.as_mut(), execution) else {
-                    return Step::Later;
+                    return SendAttempt::Later;
                 };
                 match qp.local(requester, request, len, &mut scratch.local) {
                     Ok(local) => local,
@@ -169,24 +169,24 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         {
             return step;
         }
-        let RemoteLink { remote, out: Some(out) } = self else { return Step::Later };
+        let RemoteLink { remote, out: Some(out) } = self else { return SendAttempt::Later };
         if request.wqe.takes_receive() {
             return qp.send::<XRC>(requester, &local, remote, out, request);
         }
         if remote.sent > 0 {
-            return Step::Later;
+            return SendAttempt::Later;
         }
         match qp.one_sided::<XRC>(requester, &local, remote, out, execution, request) {
             Access::Done => {
                 remote.bound = remote.generation;
-                Step::Ended(qp.judge(requester, PeerReply::Done, len))
+                SendAttempt::Ended(qp.judge(requester, PeerReply::Done, len))
             }
             Access::Judge => qp.refer::<XRC>(requester, &local, remote, out, request),
             Access::Later => {
                 execution.deferred.push(WorkItem::Attach(Arc::clone(qp), out.pair.pid));
-                Step::Later
+                SendAttempt::Later
             }
-            Access::Ended(outcome) => Step::Ended(outcome),
+            Access::Ended(outcome) => SendAttempt::Ended(outcome),
         }
     }
 
@@ -249,8 +249,8 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
 impl<const XRC: bool> RemoteLink<'_, XRC> {
     /// An end that comes only when nothing before it waits for a reply.
     #[cold]
-    fn ended(&self, outcome: WqeOutcome) -> Step {
-        if self.remote.sent > 0 { Step::Later } else { Step::Ended(outcome) }
+    fn ended(&self, outcome: WqeOutcome) -> SendAttempt {
+        if self.remote.sent > 0 { SendAttempt::Later } else { SendAttempt::Ended(outcome) }
     }
 
     /// Looks for the queue pair at the other end, or what became of its process; what to do
@@ -262,11 +262,11 @@ impl<const XRC: bool> RemoteLink<'_, XRC> {
         requester: &mut RequesterState,
         len: u64,
         execution: &mut Execution<'_>,
-    ) -> Option<Step> {
+    ) -> Option<SendAttempt> {
         if self.remote.sent > 0 && self.out.as_ref().is_none_or(|out| out.pair.is_dead()) {
-            return Some(Step::Later);
+            return Some(SendAttempt::Later);
         }
-        Some(Step::Ended(match &self.out {
+        Some(SendAttempt::Ended(match &self.out {
             None => qp.meet_or_fail(requester, self.remote, len, execution),
             Some(out) if out.pair.is_dead() => qp.lost(requester, len),
             Some(out) if qp.greet(self.remote, out.pair, requester.dest_qpn) => return None,

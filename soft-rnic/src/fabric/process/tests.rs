@@ -12,7 +12,7 @@ use crate::errno;
 use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
 use crate::memory::published::{InFile, PublishedMw, PublishedRegion};
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{Device, Kind, PeerProcesses, ProgressEngine, Qp};
+use crate::objects::state::{Device, ExecutionMode, PeerProcesses, ProgressEngine, Qp};
 use crate::peers::process::directory::{Directory, INDEX_BITS, SLOTS, slot_of};
 use crate::peers::process::mapped::Mapped;
 use crate::peers::process::pair::{self, Pair, Parts};
@@ -51,7 +51,7 @@ const MADE_UP: u32 = 256;
 /// A device of its own. The slot that it claims begins anywhere, and is that of no made-up peer.
 fn device_of_its_own(ordinal: u64) -> Arc<Device> {
     loop {
-        let device = Device::new("test", ordinal, Kind::Synchronous);
+        let device = Device::new("test", ordinal, ExecutionMode::Synchronous);
         let own = slot_of(device.peers.as_ref().unwrap().base());
         if (0..MADE_UP).all(|n| slot(n) != own) {
             return device;

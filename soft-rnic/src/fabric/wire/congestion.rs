@@ -7,7 +7,7 @@ use roce_core::requester::Received;
 
 use super::packets::add;
 use crate::clock;
-use crate::objects::state::{Qp, Responder};
+use crate::objects::state::{Qp, ResponderState};
 use crate::peers::wire::state::{Counts, PacketFaults, Path, Wire, WireRq, WireSq};
 use crate::udp::Marks;
 
@@ -22,7 +22,7 @@ impl Qp {
     /// A packet of the peer has met congestion. It is counted, and the peer of a connection is
     /// notified. What receives is locked, and so is the receiving side.
     #[cold]
-    pub(super) fn note_congestion(&self, wire: &Wire, responder: &mut Responder) {
+    pub(super) fn note_congestion(&self, wire: &Wire, responder: &mut ResponderState) {
         add(&wire.counts.ecn_marked, 1);
         let Some((path, dest_qpn)) = self.due_notification(responder) else { return };
         let marks = Marks { class: without_ecn(path.marks.class), ..path.marks };
@@ -31,7 +31,7 @@ impl Qp {
     }
 
     /// Returns the path and the queue pair number that a notification goes to, if one is due.
-    fn due_notification(&self, responder: &mut Responder) -> Option<(Path, u32)> {
+    fn due_notification(&self, responder: &mut ResponderState) -> Option<(Path, u32)> {
         if !self.state().receives() {
             return None;
         }

@@ -31,14 +31,14 @@ pub(super) const KEPT: usize = 1 << 10;
 
 impl Qp {
     /// The queue pair ends; its lock is held.
-    pub(crate) fn depart(self: &Arc<Qp>, responder: &mut state::Responder) {
+    pub(crate) fn depart(self: &Arc<Qp>, responder: &mut state::ResponderState) {
         let Some(wire) = self.pd.context.device.wire() else { return };
         let kept = self.read_again(responder);
         wire.remember(self.num, responder.wire.take(), kept);
     }
 
     /// Returns the READs that its peer may still ask for.
-    fn read_again(self: &Arc<Qp>, responder: &mut state::Responder) -> Vec<KeptRead> {
+    fn read_again(self: &Arc<Qp>, responder: &mut state::ResponderState) -> Vec<KeptRead> {
         let (mut buffers, mut deferred) = (Buffers::new(), DeferredWork::default());
         let (mut all, mut left) = (Vec::new(), KEPT);
         let Some((Machine::Reliable(machine), mut here)) =

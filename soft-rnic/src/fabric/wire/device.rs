@@ -22,7 +22,7 @@ use crate::check::checker;
 use crate::fabric::process::peer_processes::random;
 use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
-use crate::objects::state::{Device, Kind, PeerProcesses, Qp, Responder, Sq};
+use crate::objects::state::{Device, ExecutionMode, PeerProcesses, Qp, ResponderState, Sq};
 use crate::peers::wire::port_state::{PortState, mtu_code_of};
 use crate::peers::wire::state::{
     Counts, Exit, Memberships, PacketFaults, Path, Rx, Wire, gid_of, ip_of,
@@ -251,7 +251,7 @@ impl Roce {
 }
 
 fn wired((name, ordinal): (&str, u64), wire: Wire, peers: Option<PeerProcesses>) -> Arc<Device> {
-    let device = Device::with_peers(name, ordinal, Kind::Wired(Box::new(wire)), peers);
+    let device = Device::with_peers(name, ordinal, ExecutionMode::Wired(Box::new(wire)), peers);
     // A process that had the place before has had other numbers, most likely.
     device.qps.begin_anywhere(random()[0]);
     device
@@ -355,7 +355,12 @@ impl Qp {
     }
 
     /// The queue pair has become ready to receive; both locks are held.
-    pub(crate) fn connect_wire(&self, sq: &Sq, responder: &mut Responder, memory: &mut WireMemory) {
+    pub(crate) fn connect_wire(
+        &self,
+        sq: &Sq,
+        responder: &mut ResponderState,
+        memory: &mut WireMemory,
+    ) {
         let device = &self.pd.context.device;
         let Some(wire) = device.wire() else { return };
         let path = match self.transport {

@@ -17,7 +17,7 @@ use roce_core::uc;
 use crate::check::packets::Packets;
 use crate::clock;
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::link::{Link, Step};
+use crate::engine::link::{SendAttempt, SqLink};
 use crate::engine::responder::place::land;
 use crate::memory::span::{MemSpan, Spans};
 use crate::objects::deferred_work::DeferredWork;
@@ -49,7 +49,7 @@ pub(super) fn timeout(code: u8) -> u8 {
     if code == 0 { 0 } else { code.clamp(SHORTEST, 31) }
 }
 
-impl<'a> Link<'a> for Reliable {
+impl<'a> SqLink<'a> for Reliable {
     fn sent(&self) -> u32 {
         self.machine.outstanding() as u32
     }
@@ -60,16 +60,16 @@ impl<'a> Link<'a> for Reliable {
         parts: &mut SqParts<'_>,
         request: &wqe::WqeRef<'_>,
         _: &mut Execution<'a>,
-    ) -> Step {
+    ) -> SendAttempt {
         let fails = |reason, sent: u32| match sent {
-            0 => Step::Ended(WqeOutcome::Failed(reason)),
+            0 => SendAttempt::Ended(WqeOutcome::Failed(reason)),
             // It fails in its turn.
-            _ => Step::Later,
+            _ => SendAttempt::Later,
         };
         let SqParts { requester, scratch, .. } = parts;
         match qp.check_local(requester, request, &mut scratch.local, &mut self.own) {
             Ok(()) => {}
-            Err(Unsent::Later) => return Step::Later,
+            Err(Unsent::Later) => return SendAttempt::Later,
             Err(Unsent::Failed(reason)) => return fails(reason, self.sent()),
         }
         let Some(asked) = request_of(request) else {
@@ -78,14 +78,14 @@ impl<'a> Link<'a> for Reliable {
         match self.machine.post(asked) {
             Ok(_) => {
                 requester.started = true;
-                Step::Sent
+                SendAttempt::Sent
             }
             // The peer would refuse it. A packet of another length is not sent: not all peers look at that.
             Err(PostError::NotAWord(_)) => fails(WcReason::PeerWord, self.sent()),
             Err(PostError::NoReads) => fails(WcReason::NoReads, self.sent()),
             // There is an entry for each request of the queue: the machine has failed, and the
             // queue is flushed.
-            Err(_) => Step::Later,
+            Err(_) => SendAttempt::Later,
         }
     }
 

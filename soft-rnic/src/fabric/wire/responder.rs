@@ -13,7 +13,7 @@ use verbs_sys::*;
 
 use crate::clock;
 use crate::copy::summed_bytes;
-use crate::engine::responder::datagram::Route;
+use crate::engine::responder::datagram::DatagramRoute;
 use crate::lock::Guard;
 use crate::memory::span::SpanBuf;
 use crate::objects::cq::CqWriter;
@@ -42,7 +42,7 @@ pub(super) enum Owed {
 /// The receiving side of a queue pair, from the first request of a run on. To take the lock for
 /// each packet would cost more than the packet: an atomic exchange waits until the bytes before it,
 /// which were copied to memory that is in no cache, are there.
-pub(super) type Held<'q> = Option<Guard<'q, state::Responder>>;
+pub(super) type Held<'q> = Option<Guard<'q, state::ResponderState>>;
 
 /// The buffers and the allowance that the requests of one batch share.
 pub(super) struct Answering {
@@ -78,7 +78,7 @@ impl Qp {
     /// The queue pair may receive from now on; a connection from `path`.
     pub(super) fn listen_wire(
         &self,
-        responder: &mut state::Responder,
+        responder: &mut state::ResponderState,
         mtu_shift: u32,
         path: Option<Path>,
         slots: Vec<ResponseSlot>,
@@ -99,7 +99,7 @@ impl Qp {
 
     fn machine(
         &self,
-        responder: &state::Responder,
+        responder: &state::ResponderState,
         mtu: u32,
         slots: Vec<ResponseSlot>,
     ) -> Option<Machine> {
@@ -147,7 +147,7 @@ impl Qp {
                     violations.fetch_add(1, Ordering::Relaxed);
                     return Outcome::Dropped;
                 };
-                let route = Route {
+                let route = DatagramRoute {
                     source: gid_of(datagram.from.ip()),
                     destination,
                     class: datagram.marks.class,
@@ -248,12 +248,19 @@ impl Qp {
     /// Returns the objects that requests act on, and the machine that says how.
     pub(super) fn here<'h, 'a: 'h>(
         self: &'a Arc<Qp>,
-        responder: &'h mut state::Responder,
+        responder: &'h mut state::ResponderState,
         buffers: &'h mut Buffers,
         deferred: &'h mut DeferredWork,
     ) -> Option<(&'h mut Machine, Here<'h, 'a>)> {
-        let state::Responder { wire, consumer, access, max_dest_rd_atomic, dest_qpn, qkey, .. } =
-            responder;
+        let state::ResponderState {
+            wire,
+            consumer,
+            access,
+            max_dest_rd_atomic,
+            dest_qpn,
+            qkey,
+            ..
+        } = responder;
         let WireRq { machine, taken, kept, asked, path, .. } = wire.as_deref_mut()?;
         let workers = &self.pd.context.device.wire()?.workers;
         let here = Here {

@@ -9,7 +9,7 @@ use roce_core::responder::{
 use verbs_sys::*;
 
 use crate::engine::responder::begin::{find_rare, permits, why_not_permitted};
-use crate::engine::responder::datagram::{GRH_LEN, Grh};
+use crate::engine::responder::datagram::{GRH_LEN, GrhBytes};
 use crate::engine::responder::on_demand::change;
 use crate::engine::responder::place;
 use crate::engine::responder::place::behind;
@@ -22,9 +22,9 @@ use crate::memory::paging::Presence;
 use crate::memory::span::{
     BufferOwnership, MemSpan, SpanBuf, copy_pieces, copy_spans, copy_with_header,
 };
-use crate::objects::cq::{Completion, CqWriter};
+use crate::objects::cq::{CqEntry, CqWriter};
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::misuse::Asked;
+use crate::objects::misuse::NamedMemory;
 use crate::objects::state::Qp;
 use crate::peers::wire::state::{KeptReads, Taken};
 use crate::queues::recv_ring::{RecvConsumer, RecvRequest};
@@ -51,7 +51,7 @@ pub(super) struct Here<'h, 'a> {
     pub(super) payload: &'h mut Vec<u8>,
     pub(super) paging: Paging<'h>,
     /// The queue pair that has sent a datagram, and the header in front of it.
-    pub(super) datagram: Option<(u32, Grh)>,
+    pub(super) datagram: Option<(u32, GrhBytes)>,
     /// The reason if a request was refused.
     pub(super) denied: Option<WcReason>,
 }
@@ -143,7 +143,7 @@ impl Here<'_, '_> {
             true => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
             false => ibv_wc_opcode::IBV_WC_RECV,
         };
-        let completion = Completion {
+        let completion = CqEntry {
             imm: done.imm.map_or(done.invalidated.unwrap_or(0), u32::to_be),
             flags: flag(done.imm.is_some(), ibv_wc_flags::IBV_WC_WITH_IMM)
                 | flag(done.invalidated.is_some(), ibv_wc_flags::IBV_WC_WITH_INV)
@@ -290,7 +290,7 @@ impl Target for Here<'_, '_> {
         }
         let found = find(self.qp, self.room, op, (rkey, va, len));
         if found.is_err() {
-            let asked = Asked { op, rkey, addr: va, len };
+            let asked = NamedMemory { op, rkey, addr: va, len };
             self.denied = Some(self.qp.why_denied(self.dest_qpn, self.qp.pd.id, &asked));
         }
         let (span, may_be_gone) = found?;

@@ -9,7 +9,7 @@ use roce_core::request::WqeIndex;
 use roce_core::{uc, ud};
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::link::Link;
+use crate::engine::link::SqLink;
 use crate::memory::span::{MemSpan, copy_summed};
 use crate::objects::cq::CqWriter;
 use crate::objects::state::Qp;
@@ -68,7 +68,7 @@ impl UnreliableLink<'_> {
     }
 }
 
-impl<'a> Link<'a> for UnreliableLink<'_> {
+impl<'a> SqLink<'a> for UnreliableLink<'_> {
     fn advance_lossy(
         &mut self,
         qp: &'a Arc<Qp>,

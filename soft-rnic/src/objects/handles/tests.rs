@@ -17,7 +17,7 @@ fn contexts_of_one_file_share_them_while_one_is_open() {
 fn a_region_is_changed_once_at_a_time_and_not_after_its_end() {
     let domains = [(); 2].map(|()| Arc::new(Users::default()));
     domains.iter().for_each(|users| users.join().unwrap().keep());
-    let region = Registration::new((7, 7), 64, &domains[0], None);
+    let region = MrRegistration::new((7, 7), 64, &domains[0], None);
     let first = region.change().unwrap();
     assert_eq!(region.change().err(), Some(errno::EBUSY));
     drop(first);

@@ -12,7 +12,7 @@ use crate::event::Acks;
 use crate::lock::{Lock, Padded};
 use crate::memory::span::RequestScratch;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Context, Cq, Pd, PeerProcesses, Qp, Slack, Sq, Srq, Target};
+use crate::objects::state::{Context, Cq, Pd, PeerProcesses, Qp, Slack, Sq, Srq, XrcTarget};
 use crate::queues::batch::WrBatch;
 use crate::queues::pending::PendingWqes;
 use crate::queues::qp_state::{QpTransport, QueuePairState};
@@ -95,7 +95,7 @@ pub(crate) unsafe fn create(
     let capacity = if only_sends { 0 } else { cap.max_recv_wr.max(1) };
     let rq = RecvRing::new(pd.id, (capacity, cap.max_recv_sge), pd.lender(Resource::Qp))?;
     let (context, target) = (Arc::clone(context), None);
-    let parts = Parts {
+    let parts = QpParts {
         context,
         transport,
         cap,
@@ -117,7 +117,7 @@ pub(crate) unsafe fn create(
 }
 
 /// Makes a queue pair that messages reach; its domain counts it already.
-pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp>, Errno> {
+pub(crate) fn enter(parts: QpParts, user: *mut core::ffi::c_void) -> Result<Arc<Qp>, Errno> {
     let device = Arc::clone(&parts.pd.context.device);
     let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
     let qp = device.qps.insert(base, |num| Arc::new(Qp::new(parts, num, user)))?;
@@ -127,7 +127,7 @@ pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp
 }
 
 /// Parts that a queue pair is made from.
-pub(crate) struct Parts {
+pub(crate) struct QpParts {
     /// The context that it is made through.
     pub(crate) context: Arc<Context>,
     pub(crate) transport: QpTransport,
@@ -140,7 +140,7 @@ pub(crate) struct Parts {
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<Srq>>,
     pub(crate) extras: Extras,
-    pub(crate) target: Option<Box<Target>>,
+    pub(crate) target: Option<Box<XrcTarget>>,
 }
 
 /// Capabilities for a request: queues are powers of two, lists have at least one
@@ -166,10 +166,10 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, Errno> {
 }
 
 impl Qp {
-    pub(crate) fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
+    pub(crate) fn new(parts: QpParts, num: u32, user: *mut core::ffi::c_void) -> Qp {
         let (trace, check, faults) = (parts.trace(num), parts.check(num), parts.faults());
-        let Parts { context, transport, cap, sig_all, pending, rq, pd, .. } = parts;
-        let Parts { send_cq, recv_cq, srq, extras, target, .. } = parts;
+        let QpParts { context, transport, cap, sig_all, pending, rq, pd, .. } = parts;
+        let QpParts { send_cq, recv_cq, srq, extras, target, .. } = parts;
         // SAFETY: zero is a valid value of every field of both.
         let (mut ex, attr): (ibv_qp_ex, ibv_qp_attr) = unsafe { core::mem::zeroed() };
         let abi = &mut ex.qp_base;

@@ -8,7 +8,7 @@ use crate::timing::times::Distance;
 
 /// Time at which a device does what is posted.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ExecutionMode {
     /// Inside the post.
     Synchronous,
     /// In steps, in an order drawn from a seed.

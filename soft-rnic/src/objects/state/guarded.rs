@@ -7,7 +7,7 @@ use crate::queues::recv_ring::RecvConsumer;
 
 /// The responder's side of a queue pair, under its lock.
 #[derive(Debug, Default)]
-pub(crate) struct Responder {
+pub(crate) struct ResponderState {
     pub(crate) dest_qpn: u32,
     /// The peer's GID is this device's.
     pub(crate) peer_is_here: bool,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::responder::{Message, Session};
+use crate::engine::responder::{InboundRequest, ResponderSession};
 use crate::limits;
 use crate::memory::paging::RequestPages;
 use crate::memory::span::MemSpan;
@@ -25,7 +25,7 @@ impl Side {
     /// those that were not.
     pub(super) fn execute_with<'a>(
         &mut self,
-        session: &mut Session<'a>,
+        session: &mut ResponderSession<'a>,
         request: &Request,
         scratch: &mut Scratch,
         writer: &mut CqWriter<'a>,
@@ -56,7 +56,8 @@ impl Side {
         let to = (transport == QpTransport::Ud).then(|| address(request, device.gid()));
         let Scratch { local, room, list } = scratch;
         let (from, len) = ((request.from, session.responder.psn), request.len.into());
-        let message = Message { pages, ..Message::new(&wqe, from, (&[], len), to.as_ref()) };
+        let message =
+            InboundRequest { pages, ..InboundRequest::new(&wqe, from, (&[], len), to.as_ref()) };
         // Nothing is fetched, nor memory taken for it, that is refused whatever it is.
         let takes_parts = match &reading {
             None => false,
@@ -91,7 +92,7 @@ impl Side {
         if is_atomic {
             local.push(MemSpan::of_words(&mut value));
         }
-        let message = Message { local: local.as_slice(), ..message };
+        let message = InboundRequest { local: local.as_slice(), ..message };
         let reply = match request.srqn() {
             None => session.deliver(&message, room, writer, deferred),
             Some(srqn) => session.deliver_xrc(&message, srqn, room, writer, deferred),

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::engine::multicast::deliver_to_all;
-use crate::engine::responder::Message;
+use crate::engine::responder::InboundRequest;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Device;
@@ -53,7 +53,7 @@ impl Side {
         let Scratch { local, room, list } = scratch;
         let Gathered::There(local) = self.gather(request, local, list) else { return false };
         let (wqe, data) = (wqe(request), (local.as_slice(), request.len.into()));
-        let message = Message::new(&wqe, (request.from, 0), data, Some(&to));
+        let message = InboundRequest::new(&wqe, (request.from, 0), data, Some(&to));
         let mut writer = CqWriter::default();
         deliver_to_all(&members, &message, room, &mut writer, deferred) == PeerReply::Done
     }

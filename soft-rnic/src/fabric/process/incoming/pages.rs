@@ -7,7 +7,7 @@
 //!
 //! Requests that a dead process has left are executed by a thread that waits: its ring goes.
 
-use crate::engine::responder::Session;
+use crate::engine::responder::ResponderSession;
 use crate::memory::paging::RequestPages;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
@@ -21,7 +21,7 @@ impl Side {
     /// process's to be brought.
     pub(super) fn execute<'a>(
         &mut self,
-        session: &mut Session<'a>,
+        session: &mut ResponderSession<'a>,
         request: &Request,
         scratch: &mut Scratch,
         writer: &mut CqWriter<'a>,

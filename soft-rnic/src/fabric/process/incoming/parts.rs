@@ -7,7 +7,7 @@
 //! request another sender may fill or take meanwhile (of unreliable connections, and of shared
 //! receive queues), those for on-demand buffers, and those for a process that is checked.
 
-use crate::engine::responder::{Message, Session};
+use crate::engine::responder::{InboundRequest, ResponderSession};
 use crate::memory::span::{MemSpan, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
@@ -36,9 +36,9 @@ impl Side {
     #[allow(clippy::too_many_arguments, reason = "those of a delivery")]
     pub(super) fn go_on_with<'a>(
         &mut self,
-        session: &mut Session<'a>,
+        session: &mut ResponderSession<'a>,
         request: &Request,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         list: (&List, usize),
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,

@@ -4,8 +4,8 @@
 //! [the other end's](super::super::remote::tx_fast_path); 1,240 and 2,375 without this module.
 
 use crate::copy;
-use crate::engine::responder::Session;
-use crate::engine::responder::run::Run;
+use crate::engine::responder::ResponderSession;
+use crate::engine::responder::run::MessageRun;
 use crate::memory::mr_table::HeldRegion;
 use crate::memory::span::{Hold, MemSpan};
 use crate::objects::cq::CqWriter;
@@ -26,7 +26,7 @@ impl Side {
     pub(super) fn take_fast<'a>(
         &mut self,
         request: &mut Request,
-        session: &mut Session<'a>,
+        session: &mut ResponderSession<'a>,
         hold: Hold<'_>,
         writer: &mut CqWriter<'a>,
         left: &mut u32,
@@ -40,7 +40,8 @@ impl Side {
         }
         let (mut taker, mut buffers) = (None, HeldRegion::new(hold));
         let consumer = &mut responder.consumer;
-        let mut run = Run::open(peer, consumer, from, *left, writer, &mut taker, &mut buffers);
+        let mut run =
+            MessageRun::open(peer, consumer, from, *left, writer, &mut taker, &mut buffers);
         let (to, generation, incarnation) = (request.to, request.generation, request.incarnation);
         while run.left() > 0 && request.number == responder.number {
             // SAFETY: some are left.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{Qp, Responder, Sq};
+use crate::objects::state::{Qp, ResponderState, Sq};
 use crate::queues::outcome::WaitCause;
 use crate::queues::qp_state::{QpTransport, QueuePairState};
 
@@ -30,7 +30,7 @@ impl Qp {
     }
 
     /// It is connected anew; both locks are held.
-    pub(crate) fn connect(&self, sq: &mut Sq, responder: &mut Responder) {
+    pub(crate) fn connect(&self, sq: &mut Sq, responder: &mut ResponderState) {
         responder.generation = responder.generation.wrapping_add(1).max(1);
         responder.number = 0;
         let device = &self.pd.context.device;
@@ -47,7 +47,7 @@ impl Qp {
     }
 
     /// Publishes what others may do with it; both locks are held.
-    pub(crate) fn publish_connection(&self, responder: &Responder) {
+    pub(crate) fn publish_connection(&self, responder: &ResponderState) {
         let Some(entry) = self.entry() else { return };
         entry.dest_qpn.store(responder.dest_qpn, Ordering::Relaxed);
         entry.access.store(responder.access, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use verbs_sys::*;
 
-use crate::engine::link::Step;
+use crate::engine::link::SendAttempt;
 use crate::memory::span::{MemSpan, Spans};
 use crate::objects::state::Qp;
 use crate::peers::process::remote::Remote;
@@ -25,7 +25,7 @@ impl Qp {
         remote: &Remote,
         out: &mut Out<'_>,
         request: &wqe::WqeRef<'_>,
-    ) -> Step {
+    ) -> SendAttempt {
         let len = request.len();
         // An unreliable queue pair takes silence for success: it waits only for what is not copied.
         let waits = self.transport.is_reliable() || len > COPIED || remote.sent > 0;
@@ -47,13 +47,13 @@ impl Qp {
             }
         };
         if !is_put {
-            return Step::Later;
+            return SendAttempt::Later;
         }
         requester.started = true;
         if waits {
-            return Step::Sent;
+            return SendAttempt::Sent;
         }
-        Step::Ended(self.judge(requester, PeerReply::Done, len))
+        SendAttempt::Ended(self.judge(requester, PeerReply::Done, len))
     }
 
     /// Reports whether a long message stays where it is, for the peer to copy.
@@ -74,14 +74,14 @@ impl Qp {
         remote: &Remote,
         out: &mut Out<'_>,
         request: &wqe::WqeRef<'_>,
-    ) -> Step {
+    ) -> SendAttempt {
         let (wqe, len) = (request.wqe, request.len() as u32);
         let mut operand = wqe.compare_add;
         if wqe.op == SqOp::AtomicWrite && len == 8 {
             let to = [MemSpan::of_words(core::slice::from_mut(&mut operand))];
             // SAFETY: the list has just been checked; the program accesses it atomically only.
             if unsafe { local.copy_to(&to) }.is_err() {
-                return Step::Ended(WqeOutcome::Failed(WcReason::LocalGone));
+                return SendAttempt::Ended(WqeOutcome::Failed(WcReason::LocalGone));
             }
         }
         let flags = flags_of(request) | WANTS_REPLY | JUDGE;
@@ -91,7 +91,7 @@ impl Qp {
         if XRC {
             sent.name_srq(request.srqn());
         }
-        if out.put(&sent) { Step::Sent } else { Step::Later }
+        if out.put(&sent) { SendAttempt::Sent } else { SendAttempt::Later }
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@
 use std::sync::mpsc::channel;
 
 use super::*;
-use crate::objects::state::Kind;
+use crate::objects::state::ExecutionMode;
 use crate::peers::process::multicast::Next;
 use crate::peers::process::names::Names;
 use crate::peers::process::rendezvous::Here;
@@ -19,7 +19,7 @@ fn claim() -> Here {
 }
 
 fn new_device() -> Arc<Device> {
-    let device = Device::new("test", 0, Kind::Synchronous);
+    let device = Device::new("test", 0, ExecutionMode::Synchronous);
     assert!(peers(&device).here.set(Ok(claim())).is_ok());
     device
 }
