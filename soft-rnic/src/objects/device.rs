@@ -17,7 +17,7 @@ use crate::objects::state::{
     Device, ExecutionMode, PeerProcesses, Population, Qp, QpTable, XrcTable,
 };
 use crate::peers::process::directory::INDEX_BITS;
-use crate::peers::wire::state::{Wire, ip_of};
+use crate::peers::wire::state::{RoceWire, ip_of};
 use crate::queues::address::GidBytes;
 use crate::queues::qp_state::QueuePairState;
 use crate::timing::card::Card;
@@ -190,7 +190,7 @@ impl Device {
 
     /// State that a device on the network has in addition.
     #[inline]
-    pub(crate) fn wire(&self) -> Option<&Wire> {
+    pub(crate) fn wire(&self) -> Option<&RoceWire> {
         match &self.kind {
             ExecutionMode::Wired(wire) => Some(wire),
             _ => None,
@@ -308,7 +308,7 @@ impl Device {
 #[must_use]
 pub fn packet_counters_of(name: &str) -> Option<PacketCounters> {
     let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned();
-    device?.wire().map(Wire::packet_counters)
+    device?.wire().map(RoceWire::packet_counters)
 }
 
 /// The ABI's description of a device called `name`.

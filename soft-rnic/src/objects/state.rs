@@ -35,16 +35,16 @@ use crate::memory::span::RequestScratch;
 use crate::objects::cq::producer::{CqProducer, Moderation};
 use crate::objects::handles::{CommandFd, Handles};
 use crate::objects::users::Users;
-use crate::peers::process::backoff::Backoff;
+use crate::peers::process::backoff::AnswerBackoff;
 use crate::peers::process::multicast::Participation;
-use crate::peers::process::names::Names;
-use crate::peers::process::pair::Pair;
+use crate::peers::process::names::SocketNames;
+use crate::peers::process::pair::ProcessPair;
 use crate::peers::process::peer_not_found::Looked;
 use crate::peers::process::progress_thread::ProgressThread;
 use crate::peers::process::region::Files;
-use crate::peers::process::remote::Remote;
-use crate::peers::process::rendezvous::{Here, Missing, Pairs, Rendezvous};
-use crate::peers::process::side::Side;
+use crate::peers::process::remote::RemotePeer;
+use crate::peers::process::rendezvous::{LocalProcess, Missing, PairsBySlot, ProcessRendezvous};
+use crate::peers::process::side::ReadSide;
 use crate::peers::process::workers::Workers;
 use crate::peers::wire::state::WireSq;
 use crate::queues::address::GidBytes;
@@ -167,19 +167,19 @@ pub(crate) struct Xrcd {
 #[derive(Debug, Default)]
 pub(crate) struct PeerProcesses {
     /// Names by which they find each other.
-    pub(crate) names: Names,
-    pub(crate) here: OnceLock<Result<Here, Missing>>,
-    pub(crate) rendezvous: Mutex<Rendezvous>,
-    pub(crate) pairs: RwLock<Pairs>,
+    pub(crate) names: SocketNames,
+    pub(crate) here: OnceLock<Result<LocalProcess, Missing>>,
+    pub(crate) rendezvous: Mutex<ProcessRendezvous>,
+    pub(crate) pairs: RwLock<PairsBySlot>,
     /// There has been one.
     pub(crate) has_pairs: AtomicBool,
     /// Those that were declared dead and live: they may be inside our memory.
-    pub(crate) departed: Mutex<Vec<Arc<Pair>>>,
+    pub(crate) departed: Mutex<Vec<Arc<ProcessPair>>>,
     pub(crate) progress: Padded<Lock<ProgressEngine>>,
     /// A thread asks the holder of `progress` to look once more.
     pub(crate) look_again: AtomicBool,
     pub(crate) files: Files,
-    pub(crate) backoff: Mutex<Backoff>,
+    pub(crate) backoff: Mutex<AnswerBackoff>,
     pub(crate) progress_thread: ProgressThread,
     pub(crate) participation: Participation,
     pub(crate) workers: Arc<Workers>,
@@ -191,9 +191,9 @@ pub(crate) struct PeerProcesses {
 /// The state of taking what other processes send; under a lock.
 #[derive(Default)]
 pub(crate) struct ProgressEngine {
-    pub(crate) sides: Vec<Side>,
+    pub(crate) sides: Vec<ReadSide>,
     pub(crate) qps: Vec<Option<Arc<Qp>>>,
-    pub(crate) scratch: Option<Box<crate::peers::process::side::Scratch>>,
+    pub(crate) scratch: Option<Box<crate::peers::process::side::MessageScratch>>,
     /// A process does not keep the rules: it has to be buried.
     pub(crate) broken: bool,
     /// There are deferred fetches that no thread runs yet.
@@ -400,7 +400,7 @@ pub(crate) struct Qp {
     /// Position up to which send-queue slots are free: set by polls.
     pub(crate) freed: Padded<AtomicU32>,
     /// The blocking section of the send queue's holder.
-    pub(crate) blocking: crate::peers::process::serving::Blocking,
+    pub(crate) blocking: crate::peers::process::serving::BlockingFlags,
     pub(crate) sq: Padded<Lock<Sq>>,
     pub(crate) responder: Padded<Lock<ResponderState>>,
     /// Batch of a queue pair with the newer send interface. A thread keeps the lock while it puts a
@@ -439,7 +439,7 @@ pub(crate) struct Sq {
     /// The queue pair at the other end, once it was looked up.
     pub(crate) peer: Option<Arc<Qp>>,
     /// Present if the other end is in another process.
-    pub(crate) remote: Option<Box<Remote>>,
+    pub(crate) remote: Option<Box<RemotePeer>>,
     /// Present if the other end is reached over UDP, once the queue pair may send.
     pub(crate) wire: Option<Box<WireSq>>,
     pub(crate) counters: Counters,

@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::fabric::wire::Roce;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, ExecutionMode, PeerProcesses};
-use crate::peers::process::names::Names;
+use crate::peers::process::names::SocketNames;
 use crate::timing::card::Card;
 use crate::timing::network::NetworkFaults;
 use crate::timing::times::Distance;
@@ -71,7 +71,7 @@ impl WorldDevice {
     pub fn new(kind: WorldKind) -> WorldDevice {
         let peers = match kind {
             WorldKind::Process(WorldMachine(number)) => {
-                Some(PeerProcesses::named(Names::of_world(number)))
+                Some(PeerProcesses::named(SocketNames::of_world(number)))
             }
             _ => None,
         };

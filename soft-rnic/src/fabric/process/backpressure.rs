@@ -19,7 +19,7 @@ use crate::objects::state::{Qp, Sq};
 use crate::queues::outcome::{WaitCause, WqeOutcome};
 use crate::queues::requester::{ProgressMark, RequesterState, RingProgress};
 
-use crate::peers::process::pair::Pair;
+use crate::peers::process::pair::ProcessPair;
 
 /// Time in nanoseconds after which messages to a process are dropped if it reads nothing, or does
 /// not drain its ring. (Tests expire it themselves.)
@@ -32,7 +32,7 @@ impl Qp {
     pub(super) fn await_room(
         &self,
         requester: &mut RequesterState,
-        pair: &Pair,
+        pair: &ProcessPair,
         done: RingProgress,
     ) -> WqeOutcome {
         if pair.is_dead() || pair.was_given_up(done) {

@@ -15,7 +15,7 @@ use crate::engine::execution::Execution;
 use crate::lock::Guard;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};
-use crate::peers::process::serving::{BLOCKED_RETRY_NS, Blocking, Serving, serves};
+use crate::peers::process::serving::{BLOCKED_RETRY_NS, BlockingFlags, Serving, serves};
 use crate::queues::outcome::WaitCause;
 
 use super::out::Out;
@@ -25,7 +25,7 @@ pub(super) struct BlockingSection<'q>(&'q Qp);
 
 impl Drop for BlockingSection<'_> {
     fn drop(&mut self) {
-        let Blocking { is_inside, missed, .. } = &self.0.blocking;
+        let BlockingFlags { is_inside, missed, .. } = &self.0.blocking;
         // SeqCst: either we see `missed`, or the thread that has set it sees that we are back.
         is_inside.store(false, Ordering::SeqCst);
         if missed.load(Ordering::SeqCst)

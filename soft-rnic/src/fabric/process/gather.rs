@@ -6,8 +6,10 @@ use verbs_sys::ibv_sge;
 use crate::limits;
 use crate::memory::span::{MemSpan, SpanBuf, Spans};
 
-use crate::peers::process::ring::{BODY, PayloadLocation, Request};
-use crate::peers::process::side::{FetchState, List, Side, Source, carries_data, comes_in_parts};
+use crate::peers::process::ring::{BODY, PayloadLocation, RingRequest};
+use crate::peers::process::side::{
+    FetchState, ReadSide, SgeList, SourceRegion, carries_data, comes_in_parts,
+};
 
 /// Sources that are kept from one message to the next, so that messages out of the same regions
 /// have them looked up once.
@@ -27,13 +29,13 @@ pub(super) enum Gathered<'g> {
     Never,
 }
 
-impl Side {
+impl ReadSide {
     /// Finds the data of a message.
     pub(super) fn gather<'g>(
         &'g mut self,
-        request: &'g Request,
+        request: &'g RingRequest,
         room: &'g mut SpanBuf,
-        list: &mut List,
+        list: &mut SgeList,
     ) -> Gathered<'g> {
         let mut local = room.start();
         if !carries_data(request) || request.len == 0 {
@@ -59,10 +61,10 @@ impl Side {
     /// Finds the pieces of a message in the sender's regions.
     fn gather_regions<'g>(
         &'g mut self,
-        request: &Request,
+        request: &RingRequest,
         offset: usize,
         mut local: Spans<'g>,
-        list: &mut List,
+        list: &mut SgeList,
     ) -> Gathered<'g> {
         let Some(list) = self.read_list(offset, request.body[1], list) else {
             return Gathered::Never;
@@ -112,14 +114,14 @@ impl Side {
         // Those behind it are found after it.
         self.sources.truncate(nth);
         let Some(window) = self.pair.window(sge.lkey, &published) else { return false };
-        self.sources.push(Source { key: sge.lkey, window, offset });
+        self.sources.push(SourceRegion { key: sge.lkey, window, offset });
         true
     }
 
     /// A message that lies in memory which cannot be mapped.
     pub(super) fn fetched<'g>(
         &'g mut self,
-        request: &Request,
+        request: &RingRequest,
         list: &[ibv_sge],
         mut local: Spans<'g>,
     ) -> Gathered<'g> {

@@ -25,13 +25,13 @@ use crate::queues::qp_state::QueuePairState;
 
 use crate::peers::process::barrier::{heavy, light};
 use crate::peers::process::directory::slot_of;
-use crate::peers::process::pair::Pair;
+use crate::peers::process::pair::ProcessPair;
 use crate::peers::process::ring::{
-    Broken, REPLIES, REQUESTS, Replies, ReplyEntry, Request, WANTS_REPLY, What, is_reply_at,
+    Broken, EntryOp, REPLIES, REQUESTS, Replies, ReplyEntry, RingRequest, WANTS_REPLY, is_reply_at,
     is_request_at, read_request, reply_at,
 };
 use crate::peers::process::serving::Serving;
-use crate::peers::process::side::{FetchState, Scratch, Side, carries_data};
+use crate::peers::process::side::{FetchState, MessageScratch, ReadSide, carries_data};
 
 use rx_fast_path::is_short;
 
@@ -67,8 +67,8 @@ pub(super) enum Until {
 }
 
 impl ProgressEngine {
-    pub(crate) fn add(&mut self, pair: Arc<Pair>) {
-        self.sides.push(Side {
+    pub(crate) fn add(&mut self, pair: Arc<ProcessPair>) {
+        self.sides.push(ReadSide {
             pair,
             requests: 0,
             replies_read: 0,
@@ -87,7 +87,7 @@ impl ProgressEngine {
         });
     }
 
-    pub(crate) fn remove(&mut self, pair: &Arc<Pair>) {
+    pub(crate) fn remove(&mut self, pair: &Arc<ProcessPair>) {
         self.sides.retain(|side| !Arc::ptr_eq(&side.pair, pair));
     }
 
@@ -127,10 +127,10 @@ impl ProgressEngine {
     pub(crate) fn run_out(
         &mut self,
         device: &Device,
-        pair: &Arc<Pair>,
+        pair: &Arc<ProcessPair>,
         deferred: &mut DeferredWork,
     ) {
-        let is_it = |side: &Side| Arc::ptr_eq(&side.pair, pair);
+        let is_it = |side: &ReadSide| Arc::ptr_eq(&side.pair, pair);
         // There is nothing to be fetched any more.
         self.give_up(pair);
         self.sides.iter_mut().filter(|side| is_it(side)).for_each(|side| side.is_heard_out = true);
@@ -142,13 +142,13 @@ impl ProgressEngine {
         device: &Device,
         deferred: &mut DeferredWork,
         until: Until,
-        is_wanted: impl Fn(&Side) -> bool,
+        is_wanted: impl Fn(&ReadSide) -> bool,
     ) -> bool {
         let ProgressEngine { sides, qps, scratch, broken, wants, spare, .. } = self;
         if qps.is_empty() {
             qps.resize(KEPT, None);
         }
-        let scratch = scratch.get_or_insert_with(|| Box::new(Scratch::new()));
+        let scratch = scratch.get_or_insert_with(|| Box::new(MessageScratch::new()));
         let _serving = Serving::begin();
         let mut any = false;
         for side in sides.iter_mut().filter(|side| is_wanted(side)) {
@@ -173,7 +173,7 @@ impl ProgressEngine {
     }
 
     /// Processes that have died, or do not keep the rules.
-    pub(crate) fn dead(&self) -> Vec<Arc<Pair>> {
+    pub(crate) fn dead(&self) -> Vec<Arc<ProcessPair>> {
         self.sides.iter().filter(|s| s.pair.is_dead()).map(|s| Arc::clone(&s.pair)).collect()
     }
 }
@@ -195,7 +195,7 @@ impl Kept<'_> {
     }
 }
 
-impl Side {
+impl ReadSide {
     /// Reports whether a message is being copied, by a thread of this process or by the other one,
     /// out of this one's memory.
     fn is_copying(&self) -> bool {
@@ -215,7 +215,7 @@ impl Side {
     fn run(
         &mut self,
         kept: &mut Kept<'_>,
-        scratch: &mut Scratch,
+        scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
         until: Until,
     ) -> Result<bool, Broken> {
@@ -271,7 +271,7 @@ impl Side {
     fn take_requests(
         &mut self,
         kept: &mut Kept<'_>,
-        scratch: &mut Scratch,
+        scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
         until: Until,
     ) -> Result<bool, Broken> {
@@ -281,7 +281,7 @@ impl Side {
         let first = self.requests;
         let mut published = first;
         self.took_long = false;
-        let mut request = Request::default();
+        let mut request = RingRequest::default();
         let mut is_there = self.read(&mut request)?;
         while is_there {
             // What was said before it was sent, its receiver learns before.
@@ -322,13 +322,13 @@ impl Side {
 
     /// Reads the next request, if there is one and it can be answered.
     #[inline]
-    fn read(&mut self, request: &mut Request) -> Result<bool, Broken> {
+    fn read(&mut self, request: &mut RingRequest) -> Result<bool, Broken> {
         Ok(read_request(&self.pair.incoming, self.requests, request)? && self.has_room()?)
     }
 
     /// The request behind one that was executed, if there is one.
     #[inline(always)]
-    fn next(&mut self, request: &mut Request) -> Result<bool, Broken> {
+    fn next(&mut self, request: &mut RingRequest) -> Result<bool, Broken> {
         // There is room to answer both messages of an entry.
         if request.go_on() {
             return Ok(true);
@@ -361,14 +361,14 @@ impl Side {
     /// another one, which has been read then.
     fn take_run(
         &mut self,
-        request: &mut Request,
+        request: &mut RingRequest,
         kept: &mut Kept<'_>,
-        scratch: &mut Scratch,
+        scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
     ) -> Result<bool, Broken> {
         let to = request.to;
         let device = kept.device;
-        if request.what == What::Multicast {
+        if request.what == EntryOp::Multicast {
             self.take_multicast(request, device, scratch, deferred);
             return self.next(request);
         }
@@ -410,7 +410,7 @@ impl Side {
                 device.missed.fetch_add(1, Ordering::Relaxed);
             }
             if request.flags & WANTS_REPLY != 0 {
-                let Request { from, number, incarnation, what, .. } = *request;
+                let RingRequest { from, number, incarnation, what, .. } = *request;
                 self.reply(ReplyEntry { to: from, number, incarnation, verdict, value }, what);
             }
             left -= 1;
@@ -428,8 +428,8 @@ impl Side {
 
     /// Replies; one that says "done" may stand for those before it.
     #[inline]
-    fn reply(&mut self, reply: ReplyEntry, what: What) {
-        let is_atomic = matches!(what, What::CompareSwap | What::FetchAdd);
+    fn reply(&mut self, reply: ReplyEntry, what: EntryOp) {
+        let is_atomic = matches!(what, EntryOp::CompareSwap | EntryOp::FetchAdd);
         let merges = |held: &ReplyEntry| {
             held.to == reply.to
                 && held.incarnation == reply.incarnation
@@ -458,7 +458,7 @@ impl Side {
 
 /// Reports whether a message that was not received is lost: its sender does not repeat it.
 #[cold]
-fn is_missed(request: &Request, session: Option<&ResponderSession<'_>>) -> bool {
+fn is_missed(request: &RingRequest, session: Option<&ResponderSession<'_>>) -> bool {
     let unreliable = session.is_some_and(|session| !session.peer.transport.is_reliable());
     request.is_datagram() || (unreliable && carries_data(request))
 }

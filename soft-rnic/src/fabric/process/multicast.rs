@@ -5,12 +5,12 @@
 //! meets those processes. Of two that take part, the later one has seen the marker of the other: so
 //! both are a pair, and a sender finds all members among its pairs, without asking.
 //!
-//! Each process publishes a filter of its groups ([`Directory`]), as an Ethernet card has one of the
-//! addresses that it listens to. A message goes once into the ring to each process whose filter has
-//! its group, and is copied to the members there.
+//! Each process publishes a filter of its groups ([`ProcessDirectory`]), as an Ethernet card has
+//! one of the addresses that it listens to. A message goes once into the ring to each process whose
+//! filter has its group, and is copied to the members there.
 //!
 //! [marker]: crate::peers::process::marker
-//! [`Directory`]: crate::peers::process::directory::Directory
+//! [`ProcessDirectory`]: crate::peers::process::directory::ProcessDirectory
 
 pub(crate) mod meeting;
 
@@ -20,8 +20,8 @@ use std::sync::Arc;
 use crate::engine::responder::InboundRequest;
 use crate::objects::state::{PeerProcesses, Qp};
 use crate::peers::process::directory::GroupBit;
-use crate::peers::process::pair::Pair;
-use crate::peers::process::ring::What;
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::ring::EntryOp;
 use crate::queues::address::DatagramAddress;
 use crate::queues::outcome::WqeOutcome;
 use crate::queues::requester::{FanOut, RequesterState};
@@ -30,7 +30,7 @@ use super::out::Out;
 
 impl PeerProcesses {
     /// The first process from a slot on that may have members of a group.
-    fn next_with(&self, group: GroupBit, slot: u32) -> Option<Arc<Pair>> {
+    fn next_with(&self, group: GroupBit, slot: u32) -> Option<Arc<ProcessPair>> {
         let pairs = self.pairs.read();
         let mut pairs = pairs.range(slot..).map(|(_, pair)| pair);
         pairs.find(|pair| !pair.is_dead() && pair.theirs.has_group(group)).cloned()
@@ -81,7 +81,7 @@ impl Qp {
         &self,
         fan_out: &mut FanOut,
         message: &InboundRequest<'_>,
-        mut full: impl FnMut(&Pair) -> Option<WqeOutcome>,
+        mut full: impl FnMut(&ProcessPair) -> Option<WqeOutcome>,
     ) -> Option<WqeOutcome> {
         let peers = self.pd.context.device.peers.as_ref()?;
         let (to, qkey) = message.to?;
@@ -104,13 +104,13 @@ impl Qp {
     /// Puts a message to a group into the ring of a process. False if there is no room.
     fn put_to_group(
         &self,
-        pair: &Pair,
+        pair: &ProcessPair,
         message: &InboundRequest<'_>,
         to: &DatagramAddress,
         qkey: u32,
     ) -> bool {
         let mut request = self.datagram(message.wqe, message.local, to, qkey);
-        request.what = What::Multicast;
+        request.what = EntryOp::Multicast;
         request.name_group(&to.gid);
         Out::new(pair).put_data(&mut request, message.local)
     }

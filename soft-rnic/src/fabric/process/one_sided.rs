@@ -20,10 +20,10 @@ use crate::memory::on_demand::bring;
 use crate::memory::published::PublishedRegion;
 use crate::memory::span::Spans;
 use crate::objects::state::Qp;
-use crate::peers::process::pair::Pair;
-use crate::peers::process::region::Window;
-use crate::peers::process::regions::Region;
-use crate::peers::process::remote::Remote;
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::region::MappedWindow;
+use crate::peers::process::regions::PeerRegion;
+use crate::peers::process::remote::RemotePeer;
 use crate::peers::process::serving::serves;
 use crate::queues::outcome::{PeerReply, WqeOutcome};
 use crate::queues::requester::RequesterState;
@@ -49,7 +49,7 @@ impl Qp {
         &self,
         requester: &mut RequesterState,
         local: &Spans<'_>,
-        remote: &mut Remote,
+        remote: &mut RemotePeer,
         out: &mut Out<'_>,
         execution: &mut Execution<'_>,
         request: &wqe::WqeRef<'_>,
@@ -149,7 +149,7 @@ impl Qp {
     fn unheard(
         &self,
         requester: &mut RequesterState,
-        remote: &mut Remote,
+        remote: &mut RemotePeer,
         request: &wqe::WqeRef<'_>,
     ) -> Access {
         // If nothing was done for this connection yet, the peer may be the right one now.
@@ -159,7 +159,12 @@ impl Qp {
 
     /// Memory that is neither mapped nor attached to.
     #[cold]
-    fn unattached(&self, requester: &mut RequesterState, pair: &Pair, len: u64) -> WqeOutcome {
+    fn unattached(
+        &self,
+        requester: &mut RequesterState,
+        pair: &ProcessPair,
+        len: u64,
+    ) -> WqeOutcome {
         if pair.is_dead() || pair.has_gone() || !self.transport.is_reliable() {
             return self.lost(requester, len);
         }
@@ -167,18 +172,18 @@ impl Qp {
     }
 }
 
-impl Remote {
+impl RemotePeer {
     /// The region that a request names and the offset in it, if `qpn` of this domain lets its peer
     /// access it so.
     #[inline(always)]
     fn region(
         &mut self,
-        pair: &Pair,
+        pair: &ProcessPair,
         (pd, qpn): (u32, u32),
         wqe: &Wqe,
         access: u32,
         len: u64,
-    ) -> Option<(&Region<Arc<Window>>, u64)> {
+    ) -> Option<(&PeerRegion<Arc<MappedWindow>>, u64)> {
         let index = self.regions.index(pair, wqe.rkey);
         let version = pair.theirs.version_at(index, wqe.rkey)?;
         let at = self.regions.find(pair, (index, wqe.rkey), version)?;
@@ -196,13 +201,13 @@ impl Remote {
     #[cold]
     fn region_of_mw(
         &mut self,
-        pair: &Pair,
+        pair: &ProcessPair,
         window: &PublishedRegion,
         (pd, qpn): (u32, u32),
         wqe: &Wqe,
         access: u32,
         len: u64,
-    ) -> Option<(&Region<Arc<Window>>, u64)> {
+    ) -> Option<(&PeerRegion<Arc<MappedWindow>>, u64)> {
         let mw = window.mw?;
         let is_ours = mw.pd == pd && (mw.qpn == 0 || mw.qpn == qpn);
         if window.access & access != access || !is_ours {

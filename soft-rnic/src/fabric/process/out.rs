@@ -10,8 +10,10 @@ use crate::memory::null_memory::is_zeroes;
 use crate::memory::on_demand::to_vec;
 use crate::memory::span::{BufferOwnership, MemSpan, Spans, copy_spans};
 
-use crate::peers::process::pair::Pair;
-use crate::peers::process::ring::{BODY, DATA, PayloadLocation, Request, Requests, What};
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::ring::{
+    BODY, DATA, EntryOp, PayloadLocation, RequestWriter, RingRequest,
+};
 
 /// Longer messages are copied by the receiver, from where they are, if it can map that.
 pub(super) const COPIED: u64 = 4 << 10;
@@ -24,13 +26,13 @@ const _: () = assert!(COPIED_UNMAPPED <= DATA as u64 / 4, "the next ones are cop
 /// The writing side of a ring, locked once for a list; what was put is visible when it
 /// is let go.
 pub(super) struct Out<'a> {
-    pub(super) pair: &'a Pair,
-    held: Option<Guard<'a, Requests>>,
+    pub(super) pair: &'a ProcessPair,
+    held: Option<Guard<'a, RequestWriter>>,
     any: bool,
 }
 
 impl<'a> Out<'a> {
-    pub(super) fn new(pair: &'a Pair) -> Out<'a> {
+    pub(super) fn new(pair: &'a ProcessPair) -> Out<'a> {
         Out { pair, held: None, any: false }
     }
 
@@ -60,7 +62,7 @@ impl<'a> Out<'a> {
 
     /// The ring, locked until it is let go, and how many requests without data fit into it.
     #[inline]
-    pub(super) fn slots(&mut self) -> (&mut Requests, u32) {
+    pub(super) fn slots(&mut self) -> (&mut RequestWriter, u32) {
         let pair = self.pair;
         let requests = self.held.get_or_insert_with(|| pair.requests.lock());
         let slots = requests.slots(&pair.incoming.requests_read).unwrap_or_else(|_broken| {
@@ -72,7 +74,7 @@ impl<'a> Out<'a> {
 
     /// Puts a request without data; returns true if there was room.
     #[inline(always)]
-    pub(super) fn put(&mut self, request: &Request) -> bool {
+    pub(super) fn put(&mut self, request: &RingRequest) -> bool {
         if self.room(request.from, 0).is_none() {
             return false;
         }
@@ -89,12 +91,12 @@ impl<'a> Out<'a> {
     #[inline(always)]
     pub(super) fn put_message(
         &mut self,
-        request: &mut Request,
+        request: &mut RingRequest,
         local: &[MemSpan<'_>],
         sges: Option<&[ibv_sge]>,
     ) -> bool {
         let len = request.len;
-        let is_write = request.what == What::Write;
+        let is_write = request.what == EntryOp::Write;
         if len == 0 || (len as usize <= BODY && !is_write) {
             let body = MemSpan::of_words(&mut request.body);
             // SAFETY: the pieces were checked; the body is ours.
@@ -108,7 +110,7 @@ impl<'a> Out<'a> {
     #[inline(always)]
     pub(super) fn put_apart(
         &mut self,
-        request: &mut Request,
+        request: &mut RingRequest,
         local: &[MemSpan<'_>],
         sges: Option<&[ibv_sge]>,
     ) -> bool {
@@ -128,7 +130,7 @@ impl<'a> Out<'a> {
 
     /// Puts a request and its data, which go into the ring of data; returns true if there was
     /// room.
-    pub(super) fn put_data(&mut self, request: &mut Request, local: &[MemSpan<'_>]) -> bool {
+    pub(super) fn put_data(&mut self, request: &mut RingRequest, local: &[MemSpan<'_>]) -> bool {
         let len = request.len;
         let Some(at) = self.room(request.from, len) else { return false };
         request.location = PayloadLocation::Data;
@@ -146,7 +148,7 @@ impl<'a> Out<'a> {
     /// [`put_data`](Self::put_data) out of memory that may have gone, which is an error.
     pub(super) fn put_copied(
         &mut self,
-        request: &mut Request,
+        request: &mut RingRequest,
         local: &Spans<'_>,
     ) -> Result<bool, Errno> {
         if !local.on_demand {
@@ -157,7 +159,7 @@ impl<'a> Out<'a> {
         Ok(self.put_data(request, &[MemSpan::of(&mut bytes)]))
     }
 
-    fn put_list(&mut self, request: &mut Request, list: &[ibv_sge]) -> bool {
+    fn put_list(&mut self, request: &mut RingRequest, list: &[ibv_sge]) -> bool {
         let size = size_of_val(list) as u32;
         let Some(at) = self.room(request.from, size) else { return false };
         request.location = PayloadLocation::Regions;

@@ -30,10 +30,10 @@ use crate::objects::deferred_work::WorkItem;
 use crate::objects::state::{Qp, Sq};
 use crate::peers::process::directory::slot_of;
 use crate::peers::process::outside::wait_for;
-use crate::peers::process::pair::Pair;
+use crate::peers::process::pair::ProcessPair;
 use crate::peers::process::regions::Regions;
-use crate::peers::process::remote::Remote;
-use crate::peers::process::ring::{DATA, Request};
+use crate::peers::process::remote::RemotePeer;
+use crate::peers::process::ring::{DATA, RingRequest};
 use crate::queues::outcome::{PeerReply, WaitCause, WqeOutcome};
 use crate::queues::pending::PendingWqes;
 use crate::queues::qp_state::QpTransport;
@@ -51,9 +51,9 @@ use requests::flags_of;
 /// without end.
 const LOSS_NS: u64 = 4_096 << 14;
 
-impl Remote {
-    pub(crate) fn new(qpn: u32, incarnation: u8) -> Remote {
-        Remote {
+impl RemotePeer {
+    pub(crate) fn new(qpn: u32, incarnation: u8) -> RemotePeer {
+        RemotePeer {
             slot: slot_of(qpn),
             pair: None,
             generation: 0,
@@ -93,7 +93,7 @@ impl Remote {
         self.reclaim_from(self.pair.as_deref(), pending)
     }
 
-    fn reclaim_from(&self, pair: Option<&Pair>, pending: &PendingWqes) -> bool {
+    fn reclaim_from(&self, pair: Option<&ProcessPair>, pending: &PendingWqes) -> bool {
         let Some(pair) = pair else { return true };
         let is_read_there = |nth| {
             let request = pending.nth(nth);
@@ -106,11 +106,11 @@ impl Remote {
 
 /// The hold on a peer in another process; `XRC` says whether requests go over XRC.
 pub(crate) struct RemoteLink<'l, const XRC: bool> {
-    pub(super) remote: &'l mut Remote,
+    pub(super) remote: &'l mut RemotePeer,
     pub(super) out: Option<Out<'l>>,
 }
 
-impl Remote {
+impl RemotePeer {
     /// Takes the hold on the peer for a list.
     #[inline(always)]
     pub(crate) fn hold<const XRC: bool, R>(
@@ -209,8 +209,10 @@ impl<'a, const XRC: bool> SqLink<'a> for RemoteLink<'_, XRC> {
             return qp.meet_or_fail(requester, self.remote, len, execution);
         };
         let to = requester.dest_qpn;
-        let mut sent =
-            Request { len: len as u32, ..qp.request(self.remote, request, to, flags_of(request)) };
+        let mut sent = RingRequest {
+            len: len as u32,
+            ..qp.request(self.remote, request, to, flags_of(request))
+        };
         let reply = match request.wqe.op {
             _ if !arrives || out.pair.is_dead() => PeerReply::Silence,
             _ if request.wqe.takes_receive() && len <= u64::from(DATA / 4) => {
@@ -295,7 +297,7 @@ impl Qp {
         let len: usize = payload.iter().map(|span| span.len()).sum();
         let request = wqe::WqeRef { wqe, sges: &[], to: None };
         let flags = flags_of(&request);
-        let mut sent = Request { len: len as u32, ..self.request(remote, &request, to, flags) };
+        let mut sent = RingRequest { len: len as u32, ..self.request(remote, &request, to, flags) };
         let fits = len <= DATA as usize / 4;
         wqe.takes_receive() && fits && Out::new(&pair).put_data(&mut sent, payload)
     }
@@ -304,7 +306,7 @@ impl Qp {
     fn meet_or_fail(
         self: &Arc<Qp>,
         requester: &mut RequesterState,
-        remote: &Remote,
+        remote: &RemotePeer,
         len: u64,
         execution: &mut Execution<'_>,
     ) -> WqeOutcome {
@@ -330,7 +332,7 @@ impl Qp {
     }
 
     /// Looks the peer up; whether it expects what we are going to send.
-    fn greet(&self, remote: &mut Remote, pair: &Pair, to: u32) -> bool {
+    fn greet(&self, remote: &mut RemotePeer, pair: &ProcessPair, to: u32) -> bool {
         let Some(entry) = pair.theirs.receiver(to, self.transport as u32, self.num) else {
             return false;
         };
@@ -345,7 +347,7 @@ impl Qp {
     }
 }
 
-impl Remote {
+impl RemotePeer {
     /// Finds the process at the other end, if it has been met.
     fn look_up(&mut self, qp: &Qp) {
         let Some(peers) = &qp.pd.context.device.peers else { return };

@@ -7,8 +7,8 @@ use crate::memory::span::MemSpan;
 use crate::objects::deferred_work::WorkItem;
 use crate::objects::state::Qp;
 use crate::peers::process::directory::slot_of;
-use crate::peers::process::pair::Pair;
-use crate::peers::process::ring::{HAS_IMM, PayloadLocation, Request, SOLICITED, What};
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::ring::{EntryOp, HAS_IMM, PayloadLocation, RingRequest, SOLICITED};
 use crate::queues::address::DatagramAddress;
 use crate::queues::outcome::{WaitCause, WqeOutcome};
 use crate::queues::requester::RequesterState;
@@ -54,7 +54,7 @@ impl Qp {
         outcome
     }
 
-    fn pair_of(&self, to: &DatagramAddress) -> Option<Arc<Pair>> {
+    fn pair_of(&self, to: &DatagramAddress) -> Option<Arc<ProcessPair>> {
         let pair = self.pd.context.device.peers.as_ref()?.pair(slot_of(to.qpn))?;
         (!pair.is_dead()).then_some(pair)
     }
@@ -74,7 +74,7 @@ impl Qp {
     /// Puts a datagram into the ring of a process. False if there is no room.
     fn put_remote_ud(
         &self,
-        pair: &Pair,
+        pair: &ProcessPair,
         wqe: &Wqe,
         local: &[MemSpan<'_>],
         to: &DatagramAddress,
@@ -90,11 +90,11 @@ impl Qp {
         local: &[MemSpan<'_>],
         to: &DatagramAddress,
         qkey: u32,
-    ) -> Request {
+    ) -> RingRequest {
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         let classes = u32::from_le_bytes([to.traffic_class, to.hop_limit, 0, 0]);
-        Request {
-            what: What::Datagram,
+        RingRequest {
+            what: EntryOp::Datagram,
             flags: flag(wqe.imm.is_some(), HAS_IMM) | flag(wqe.solicited, SOLICITED),
             location: PayloadLocation::Data,
             to: to.qpn,
@@ -102,7 +102,7 @@ impl Qp {
             imm: wqe.imm.unwrap_or(0),
             len: local.iter().map(|span| span.len() as u32).sum(),
             body: [0, u64::from(qkey) | u64::from(classes) << 32, 0, 0],
-            ..Request::default()
+            ..RingRequest::default()
         }
     }
 }

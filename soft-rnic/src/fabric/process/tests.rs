@@ -13,9 +13,9 @@ use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
 use crate::memory::published::{InFile, PublishedMw, PublishedRegion};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, ExecutionMode, PeerProcesses, ProgressEngine, Qp};
-use crate::peers::process::directory::{Directory, INDEX_BITS, SLOTS, slot_of};
+use crate::peers::process::directory::{INDEX_BITS, ProcessDirectory, SLOTS, slot_of};
 use crate::peers::process::mapped::Mapped;
-use crate::peers::process::pair::{self, Pair, Parts};
+use crate::peers::process::pair::{self, PairParts, ProcessPair};
 use crate::peers::process::ring::{PayloadLocation, Rings, WANTS_REPLY};
 use crate::queues::outcome::{WaitCause, WqeOutcome};
 use crate::queues::qp_state::QueuePairState;
@@ -75,10 +75,10 @@ fn far(slot: u32) -> u32 {
 /// A peer whose memory files are ours to write.
 struct Wild {
     rings: Mapped<Rings>,
-    directory: Mapped<Directory>,
+    directory: Mapped<ProcessDirectory>,
     /// Its ends of the connections.
     sockets: Option<[OwnedFd; 2]>,
-    pair: Arc<Pair>,
+    pair: Arc<ProcessPair>,
     progress: ProgressEngine,
     index: u32,
 }
@@ -132,12 +132,12 @@ impl Wild {
     /// A peer that is said to be a process.
     fn of(slot: u32, process: rustix::process::Pid) -> Wild {
         let rings: Mapped<Rings> = Mapped::create("test").unwrap();
-        let directory: Mapped<Directory> = Mapped::create("test").unwrap();
+        let directory: Mapped<ProcessDirectory> = Mapped::create("test").unwrap();
         let flags = rustix::event::EventfdFlags::NONBLOCK;
         let doorbell = rustix::event::eventfd(0, flags).unwrap();
         let ([socket, accepted], sockets) = connections();
         let pidfd = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty());
-        let pair = Arc::new(Pair::new(Parts {
+        let pair = Arc::new(ProcessPair::new(PairParts {
             slot,
             pid: process.as_raw_pid(),
             pidfd: pidfd.unwrap(),
@@ -539,7 +539,7 @@ fn memory_stays_while_a_process_declared_dead_still_runs() {
     // A process that has ended is not waited for.
     process.end();
     assert_eq!(peers.wait_outside(), Ok(()));
-    let is_it = |pair: &Arc<Pair>| Arc::ptr_eq(pair, &peer.pair);
+    let is_it = |pair: &Arc<ProcessPair>| Arc::ptr_eq(pair, &peer.pair);
     assert!(!peers.departed.lock().iter().any(is_it));
     device.bury(&peer.pair);
     assert!(!peers.departed.lock().iter().any(is_it));

@@ -11,7 +11,7 @@ use roce_core::opcode::Opcode;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::peers::wire::answers::Answers;
-use crate::peers::wire::state::{Path, Wire};
+use crate::peers::wire::state::{PacketPath, RoceWire};
 use crate::udp::{Datagram, Merged};
 
 use super::congestion::has_met_congestion;
@@ -21,7 +21,7 @@ use super::responder::{Answering, Held, Owed};
 /// The state that the packets of one look share; the receive lock is held.
 pub(super) struct Arrivals<'l> {
     pub(super) device: &'l Device,
-    pub(super) wire: &'l Wire,
+    pub(super) wire: &'l RoceWire,
     /// Queue pairs whose peers are to be answered.
     pub(super) answering: &'l mut Answers,
     /// Queue pairs whose requesters got a response.
@@ -159,7 +159,7 @@ impl Arrivals<'_> {
     fn checked<'d>(
         &self,
         (datagram, flow): (&Datagram<'d>, &Option<Flow>),
-        path: Option<&Path>,
+        path: Option<&PacketPath>,
         pkey: u16,
     ) -> Result<Packet<'d>, Heard> {
         self.check((datagram, flow), path, pkey)?;
@@ -171,7 +171,7 @@ impl Arrivals<'_> {
     fn check(
         &self,
         (datagram, flow): (&Datagram<'_>, &Option<Flow>),
-        path: Option<&Path>,
+        path: Option<&PacketPath>,
         pkey: u16,
     ) -> Result<(), Heard> {
         let counts = &self.wire.counts;
@@ -200,7 +200,7 @@ fn dest_of(datagram: &Datagram<'_>) -> Option<u32> {
 }
 
 /// Reports whether a packet is from the peer, as far as its address says.
-fn is_from(datagram: &Datagram<'_>, path: &Path) -> bool {
+fn is_from(datagram: &Datagram<'_>, path: &PacketPath) -> bool {
     path.peer.ip() == datagram.from.ip().to_canonical()
 }
 

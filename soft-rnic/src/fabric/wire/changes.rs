@@ -8,7 +8,7 @@ use roce_core::requester::Changeable;
 use super::device::WireMemory;
 use super::requester::timeout;
 use crate::objects::state::{Qp, ResponderState, Sq};
-use crate::peers::wire::state::{Machine, WireSq};
+use crate::peers::wire::state::{ReceivingMachine, WireSq};
 
 impl Qp {
     /// Attributes have changed; those of the path, and how many READs and atomics are remembered, if
@@ -49,7 +49,7 @@ impl Qp {
 
 fn change_responder(responder: &mut ResponderState, slots: Option<&mut WireMemory>) {
     let Some(wire) = &mut responder.wire else { return };
-    let Machine::Reliable(machine) = &mut wire.machine else { return };
+    let ReceivingMachine::Reliable(machine) = &mut wire.machine else { return };
     if let Some(timer) = RnrTimer::new(responder.min_rnr_timer) {
         machine.set_min_rnr_timer(timer);
     }

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::copy::summed_bytes;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{self, Qp};
-use crate::peers::wire::state::{Departed, KeptRead, Machine, Wire, WireRq};
+use crate::peers::wire::state::{Departed, KeptRead, ReceivingMachine, RoceWire, WireRq};
 use crate::udp::Datagram;
 
 /// Queue pairs that are remembered, at most: the oldest ones are forgotten first.
@@ -41,7 +41,7 @@ impl Qp {
     fn read_again(self: &Arc<Qp>, responder: &mut state::ResponderState) -> Vec<KeptRead> {
         let (mut buffers, mut deferred) = (Buffers::new(), DeferredWork::default());
         let (mut all, mut left) = (Vec::new(), KEPT);
-        let Some((Machine::Reliable(machine), mut here)) =
+        let Some((ReceivingMachine::Reliable(machine), mut here)) =
             self.here(responder, &mut buffers, &mut deferred)
         else {
             return all;
@@ -56,7 +56,7 @@ impl Qp {
     }
 }
 
-impl Wire {
+impl RoceWire {
     /// A queue pair has ended, with what it has received by.
     pub(super) fn remember(
         &self,
@@ -68,7 +68,7 @@ impl Wire {
         else {
             return;
         };
-        let (Machine::Reliable(machine), Some(path)) = (machine, path) else { return };
+        let (ReceivingMachine::Reliable(machine), Some(path)) = (machine, path) else { return };
         let mut all = self.departed.lock();
         let now = clock::now();
         while all.front().is_some_and(|oldest| all.len() >= MOST || oldest.until_ns < now) {

@@ -25,7 +25,7 @@ use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, ExecutionMode, PeerProcesses, Qp, ResponderState, Sq};
 use crate::peers::wire::port_state::{PortState, mtu_code_of};
 use crate::peers::wire::state::{
-    Counts, Exit, Memberships, PacketFaults, Path, Rx, Wire, gid_of, ip_of,
+    ExitRequest, Memberships, PacketCounts, PacketFaults, PacketPath, RoceWire, Rx, gid_of, ip_of,
 };
 use crate::peers::wire::symptoms::Symptoms;
 use crate::queues::qp_state::{QpTransport, QueuePairState};
@@ -230,7 +230,7 @@ impl Roce {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let ordinal = 3 << 40 | hasher.finish() >> 24;
-        let wire = Wire::new(self, (joined.port, joined.place, send_ports), capture);
+        let wire = RoceWire::new(self, (joined.port, joined.place, send_ports), capture);
         let device = wired((name, ordinal), wire, joined.peers);
         let started = device.start_progress_thread();
         started.map_err(|errno| PortError::new(addr, "starting a thread for", errno))?;
@@ -240,7 +240,7 @@ impl Roce {
     /// A device on a network of a world.
     #[cfg(feature = "simulation")]
     pub(crate) fn open_in_world(&self, named: (&str, u64), port: Port) -> Arc<Device> {
-        wired(named, Wire::new(self, (port, None, SendPorts::default()), None), None)
+        wired(named, RoceWire::new(self, (port, None, SendPorts::default()), None), None)
     }
 
     fn capture(&self) -> Result<Option<Capture>, ListError> {
@@ -250,19 +250,23 @@ impl Roce {
     }
 }
 
-fn wired((name, ordinal): (&str, u64), wire: Wire, peers: Option<PeerProcesses>) -> Arc<Device> {
+fn wired(
+    (name, ordinal): (&str, u64),
+    wire: RoceWire,
+    peers: Option<PeerProcesses>,
+) -> Arc<Device> {
     let device = Device::with_peers(name, ordinal, ExecutionMode::Wired(Box::new(wire)), peers);
     // A process that had the place before has had other numbers, most likely.
     device.qps.begin_anywhere(random()[0]);
     device
 }
 
-impl Wire {
+impl RoceWire {
     fn new(
         roce: &Roce,
         (port, place, send_ports): (Port, Option<u32>, SendPorts),
         capture: Option<Capture>,
-    ) -> Wire {
+    ) -> RoceWire {
         let port_state = PortState::new(mtu_code(&port));
         for from in send_ports.others().iter().chain([&port]) {
             // Where that fails, groups are where the routes say.
@@ -271,7 +275,7 @@ impl Wire {
         let faults = (roce.faults != NetworkFaults::default())
             .then(|| PacketFaults { network: roce.faults, random: Random::new(roce.seed) });
         let is_in_world = port.is_in_world();
-        Wire {
+        RoceWire {
             port,
             place,
             send_ports,
@@ -288,12 +292,12 @@ impl Wire {
             missed: AtomicU32::new(0),
             is_watched: AtomicBool::new(false),
             thread: OnceLock::new(),
-            exit: Exit::default(),
+            exit: ExitRequest::default(),
             workers: Arc::default(),
             own_workers: Arc::default(),
             answered_ns: AtomicU64::new(0),
             departed: Mutex::default(),
-            counts: Counts::default(),
+            counts: PacketCounts::default(),
             memberships: Memberships::default(),
             symptoms: Symptoms::default(),
             capture,
@@ -301,9 +305,14 @@ impl Wire {
     }
 
     /// The path from a queue pair of ours to one of a peer's.
-    pub(super) fn path(&self, peer: IpAddr, marks: Marks, (from, to): (u32, u32)) -> Option<Path> {
+    pub(super) fn path(
+        &self,
+        peer: IpAddr,
+        marks: Marks,
+        (from, to): (u32, u32),
+    ) -> Option<PacketPath> {
         let (peer, source) = (SocketAddr::new(peer, UDP_PORT), self.send_ports.choose(from, to));
-        Some(Path { peer, marks, source, flow: Flow::new(self.source(source), peer)? })
+        Some(PacketPath { peer, marks, source, flow: Flow::new(self.source(source), peer)? })
     }
 
     /// The address of a source port.
@@ -403,7 +412,7 @@ impl Qp {
     }
 
     /// Returns the path of its packets, if they go over the network.
-    pub(super) fn wire_path(&self, sq: &Sq, wire: &Wire) -> Option<Path> {
+    pub(super) fn wire_path(&self, sq: &Sq, wire: &RoceWire) -> Option<PacketPath> {
         if sq.requester.reaches_us && !wire.loops {
             return None;
         }

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
-use crate::peers::wire::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of};
+use crate::peers::wire::state::{GroupSocket, GroupSockets, PacketFaults, RoceWire, gid_of, ip_of};
 use crate::queues::address::{GidBytes, MULTICAST_QPN};
 use crate::udp::{AddressState, Datagram, FEW, Inbox, Port};
 use crate::{errno, limits};
@@ -49,7 +49,7 @@ impl GroupSockets {
     /// A socket that packets wait in, if there is one. The kernel is asked for one at a time,
     /// because it then puts that one behind all others that are ready: each gets its turn, however
     /// few a look takes.
-    fn next_ready(&mut self, wire: &Wire) -> Option<&mut GroupSocket> {
+    fn next_ready(&mut self, wire: &RoceWire) -> Option<&mut GroupSocket> {
         let ready = wire.memberships.ready.get().filter(|_| !self.all.is_empty())?;
         let data = host::fd::epoll_at_once(ready).ok()??.data.u64();
         self.all.iter_mut().find(|socket| key(&socket.port).u64() == data)
@@ -82,7 +82,7 @@ fn key(port: &Port) -> EventData {
     EventData::new_u64(port.as_fd().as_raw_fd().cast_unsigned().into())
 }
 
-impl Wire {
+impl RoceWire {
     /// Joins a group, unless this process has. `changing` is held.
     fn join(&self, gid: &GidBytes) -> Result<(), Errno> {
         let (has, joined) = {
@@ -188,7 +188,7 @@ impl Qp {
     /// Attaches it to a group of the network. The errors are the kernel's, and those of joining.
     pub(crate) fn attach_on_wire(
         self: &Arc<Qp>,
-        wire: &Wire,
+        wire: &RoceWire,
         gid: GidBytes,
         lid: u16,
     ) -> Result<(), Errno> {
@@ -207,7 +207,12 @@ impl Qp {
 
     /// Ends an attachment to a group of the network. In a child of fork that is an attachment of
     /// the child's copy: the membership is its parent's.
-    pub(crate) fn detach_on_wire(&self, wire: &Wire, gid: GidBytes, lid: u16) -> Result<(), Errno> {
+    pub(crate) fn detach_on_wire(
+        &self,
+        wire: &RoceWire,
+        gid: GidBytes,
+        lid: u16,
+    ) -> Result<(), Errno> {
         if wire.is_inherited() {
             return self.detach_from_group(gid, lid);
         }
@@ -241,7 +246,7 @@ pub(super) type Intake<'r> = (&'r mut Inbox, &'r mut Option<PacketFaults>);
 /// be more. `before` is called if there is anything: copies take time.
 pub(super) fn take_from_groups(
     device: &Device,
-    wire: &Wire,
+    wire: &RoceWire,
     groups: &mut GroupSockets,
     (inbox, faults): Intake<'_>,
     (shared, deferred): (&mut Answering, &mut DeferredWork),
@@ -265,7 +270,7 @@ pub(super) fn take_from_groups(
 /// none.
 fn take_batch(
     device: &Device,
-    wire: &Wire,
+    wire: &RoceWire,
     socket: &mut GroupSocket,
     (inbox, faults): Intake<'_>,
     (shared, deferred): (&mut Answering, &mut DeferredWork),
@@ -306,7 +311,7 @@ impl Device {
     /// tried.
     fn take_for_group(
         &self,
-        wire: &Wire,
+        wire: &RoceWire,
         group: &Group<'_>,
         datagram: &Datagram<'_>,
         (shared, deferred): (&mut Answering, &mut DeferredWork),

@@ -22,7 +22,7 @@ use roce_core::lengths::MAX_PACKET;
 
 use super::members::PLACES;
 use crate::peers::process::directory::{INDEX_BITS, slot_of};
-use crate::peers::wire::state::Wire;
+use crate::peers::wire::state::RoceWire;
 use crate::udp::{Datagram, Marks};
 
 /// The opcode, which no packet of RoCE has: manufacturers have those from 0xc0 on.
@@ -32,7 +32,7 @@ const INDEX: u32 = 2;
 /// Bytes in front of the packet.
 const HEADER: usize = 32;
 
-impl Wire {
+impl RoceWire {
     /// Hands a packet over that is for a queue pair of another place, if it is for one; it is sent
     /// with what the outbox has.
     #[cold]

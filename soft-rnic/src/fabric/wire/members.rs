@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use crate::fabric::process::peer_processes::random;
 use crate::objects::state::PeerProcesses;
 use crate::peers::process::directory::INDEX_BITS;
-use crate::peers::process::names::Names;
-use crate::peers::process::rendezvous::Here;
-use crate::peers::process::shared_sockets::{SHARED, Silent, Turn, TurnError, ask};
+use crate::peers::process::names::SocketNames;
+use crate::peers::process::rendezvous::LocalProcess;
+use crate::peers::process::shared_sockets::{JoinTurn, SHARED, Silent, TurnError, ask};
 use crate::udp::{Port, PortError};
 
 /// Places of an address, as a power of two.
@@ -61,20 +61,20 @@ pub(super) struct Joined {
     /// The others, if there can be any.
     pub(super) peers: Option<PeerProcesses>,
     /// Held until others are served.
-    pub(super) _turn: Option<Turn>,
+    pub(super) _turn: Option<JoinTurn>,
 }
 
 /// Joins the processes of an address, or is the first one.
 pub(super) fn join(addr: SocketAddr) -> Result<Joined, PortError> {
-    let names = Names::of_address(addr.ip(), PLACES);
-    let turn = match Turn::take(&names, TURN_WITHIN) {
+    let names = SocketNames::of_address(addr.ip(), PLACES);
+    let turn = match JoinTurn::take(&names, TURN_WITHIN) {
         Ok(turn) => turn,
         Err(TurnError::Taken(silent)) => return Err(is_silent(addr, silent)),
         Err(TurnError::Foreign) => return Err(is_foreign(addr)),
         Err(TurnError::System(errno)) => return alone_after(addr, "abstract sockets", errno),
     };
     let [anywhere, proof] = random();
-    let mut here = match Here::claim(&names, anywhere, proof) {
+    let mut here = match LocalProcess::claim(&names, anywhere, proof) {
         Ok(here) => here,
         Err((_, Errno::ADDRINUSE)) => return Err(is_full(addr)),
         Err((what, errno)) => return alone_after(addr, what, errno),
@@ -99,7 +99,11 @@ fn alone_after(addr: SocketAddr, what: &'static str, errno: Errno) -> Result<Joi
 }
 
 /// The sockets of all places: those of a member, or new ones.
-fn sockets(names: &Names, here: &Here, addr: SocketAddr) -> Result<Vec<OwnedFd>, PortError> {
+fn sockets(
+    names: &SocketNames,
+    here: &LocalProcess,
+    addr: SocketAddr,
+) -> Result<Vec<OwnedFd>, PortError> {
     let end = host::time::now() + GONE_WITHIN;
     loop {
         let found = ask(names, here.slot).map_err(|silent| is_silent(addr, silent))?;

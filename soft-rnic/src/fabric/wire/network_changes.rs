@@ -21,7 +21,7 @@ use crate::objects::state::Device;
 use crate::objects::timed_events::raise_for_all;
 use crate::udp::{AddressState, Interfaces, NetworkWatch};
 
-use crate::peers::wire::state::{Wire, ip_of};
+use crate::peers::wire::state::{RoceWire, ip_of};
 
 /// Time in which the thread takes no messages after it has taken some: changes arrive in groups,
 /// and a look takes the longer the more interfaces there are.
@@ -91,7 +91,7 @@ impl Watch {
     }
 
     /// The device's port follows the network, if it is the network that is watched.
-    pub(super) fn add(&self, device: &Arc<Device>, wire: &Wire) {
+    pub(super) fn add(&self, device: &Arc<Device>, wire: &RoceWire) {
         if wire.namespace != self.namespace {
             return;
         }
@@ -136,7 +136,7 @@ impl Watch {
 }
 
 /// A look has found this of a device's address.
-pub(super) fn update(device: &Device, wire: &Wire, found: AddressState) {
+pub(super) fn update(device: &Device, wire: &RoceWire, found: AddressState) {
     let (events, has_changed) = wire.port_state.update(ip_of(&wire.gid), found);
     // Runs may have been refused for want of the address, or by another interface. An interface
     // that always refuses them does not see them tried again when others change.

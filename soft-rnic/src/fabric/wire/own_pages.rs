@@ -15,7 +15,7 @@ use crate::memory::paging::Presence;
 use crate::memory::span::{MemSpan, SpanBuf, Spans};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::peers::wire::state::{OwnPages, Wire};
+use crate::peers::wire::state::{OwnPages, RoceWire};
 use crate::queues::requester::RequesterState;
 use crate::queues::wqe::WqeRef;
 use crate::reason::WcReason;
@@ -46,7 +46,9 @@ impl OwnPages {
         is_written: bool,
     ) -> Presence {
         let device = &qp.pd.context.device;
-        let Some(Wire { own_workers: workers, .. }) = device.wire() else { return Presence::Gone };
+        let Some(RoceWire { own_workers: workers, .. }) = device.wire() else {
+            return Presence::Gone;
+        };
         let (peer, asked) = (qp.num as i32, &mut self.asked);
         let resumes = Some((Arc::downgrade(device), qp.num));
         let mut paging = Paging { asked, workers, peer, resumes };

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::lock::Guard;
 use crate::objects::cq::CqWriter;
 use crate::peers::process::directory::slot_of;
-use crate::peers::wire::state::{Path, Wire};
+use crate::peers::wire::state::{PacketPath, RoceWire};
 use crate::udp::{Captured, Datagram, Outbox, Port};
 
 /// Packets that a connection has in flight at least, before it sends more, where its last run is
@@ -28,14 +28,14 @@ pub(super) const HOLDS_FROM: u64 = 16;
 const WAITS: u32 = 10;
 const A_WAIT: Duration = Duration::from_millis(1);
 
-impl Wire {
+impl RoceWire {
     /// Puts a packet into the outbox. `fill` writes the payload; it is given the CRC-32 before the
     /// payload, and says that behind it. The packet is lost if there is no room although what was
     /// there has been sent.
     pub(super) fn put<E>(
         &self,
         tx: &mut Outbox,
-        path: &Path,
+        path: &PacketPath,
         (headers, len): (&Headers, usize),
         fill: impl FnOnce(&mut [u8], u32) -> Result<u32, E>,
     ) -> Result<(), E> {
@@ -88,7 +88,7 @@ impl Wire {
     }
 
     /// Reports whether there is room for a packet to `path`, if what is in the outbox is sent.
-    pub(super) fn has_room(&self, path: &Path) -> bool {
+    pub(super) fn has_room(&self, path: &PacketPath) -> bool {
         let mut tx = self.tx.lock();
         let has_room = |tx: &Outbox| tx.has_room(path.peer, path.marks, MAX_PACKET);
         if !has_room(&tx) {
@@ -98,7 +98,7 @@ impl Wire {
     }
 
     /// Sends a packet without a payload, behind what is in the outbox.
-    pub(super) fn send_now(&self, path: &Path, headers: &Headers) {
+    pub(super) fn send_now(&self, path: &PacketPath, headers: &Headers) {
         let mut tx = self.tx.lock();
         let nothing = |_: &mut [u8], crc| Ok::<u32, core::convert::Infallible>(crc);
         let Ok(()) = self.put(&mut tx, path, (headers, 0), nothing);
@@ -106,7 +106,7 @@ impl Wire {
     }
 
     /// The same, of an answer that the peer waits for.
-    pub(super) fn say(&self, path: &Path, headers: &Headers) {
+    pub(super) fn say(&self, path: &PacketPath, headers: &Headers) {
         self.send_now(path, headers);
         // Relaxed: of one of those that answer at once.
         self.answered_ns.store(clock::now(), Ordering::Relaxed);

@@ -22,7 +22,7 @@ use crate::memory::span::MemSpan;
 use crate::objects::state::Device;
 use crate::peers::process::workers::Workers;
 
-use crate::peers::wire::state::Path;
+use crate::peers::wire::state::PacketPath;
 
 /// Bytes whose pages are looked at when a request names them: the kernel walks a thousand pages in
 /// some tens of microseconds. Those of a longer request are brought whenever it arrives, and looked
@@ -42,7 +42,7 @@ pub(super) struct Paging<'p> {
 
 /// A number for a peer's address. (Those of two may be equal: then they have two threads together,
 /// as all have that send datagrams.)
-pub(super) fn peer_of(path: Option<&Path>) -> i32 {
+pub(super) fn peer_of(path: Option<&PacketPath>) -> i32 {
     let mut hasher = DefaultHasher::new();
     path.map(|path| path.peer.ip()).hash(&mut hasher);
     hasher.finish() as i32

@@ -9,8 +9,8 @@ use crate::clock;
 use crate::lock::Guard;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
-use crate::peers::wire::answers::{Allowance, Answers, Said};
-use crate::peers::wire::state::{Late, PacketFaults, Rx, Wire};
+use crate::peers::wire::answers::{Allowance, Answers, AnswersSent};
+use crate::peers::wire::state::{LatePacket, PacketFaults, RoceWire, Rx};
 use crate::udp::{Datagram, Merged};
 
 use super::arrivals::Arrivals;
@@ -61,7 +61,7 @@ pub(crate) fn look(device: &Arc<Device>) {
 
 /// The receive lock is taken, perhaps by a thread that was preempted on this processor.
 #[cold]
-fn wait_for_holder(wire: &Wire) {
+fn wait_for_holder(wire: &RoceWire) {
     // Relaxed: a hint, as above.
     let missed = wire.missed.load(Ordering::Relaxed).wrapping_add(1);
     wire.missed.store(missed, Ordering::Relaxed);
@@ -126,7 +126,7 @@ pub(crate) fn settle(qp: &Arc<Qp>) {
     let (mut deferred, Answering { mut buffers, mut allowance }) =
         (DeferredWork::default(), Answering::new());
     let mut answer = || qp.answer_peer(wire, (&mut buffers, &mut allowance), &mut deferred);
-    while qp.owes_response() && answer() == Said::Some {}
+    while qp.owes_response() && answer() == AnswersSent::Some {}
     wire.flush(&mut wire.tx.lock());
     drop(rx);
     deferred.run();
@@ -136,7 +136,7 @@ pub(crate) fn settle(qp: &Arc<Qp>) {
 /// answered before groups have their turn.
 pub(super) fn progress(
     device: &Arc<Device>,
-    wire: &Wire,
+    wire: &RoceWire,
     mut rx: Guard<'_, Rx>,
     look: Look,
 ) -> bool {
@@ -165,7 +165,7 @@ pub(super) fn progress(
 /// true if there may be more.
 pub(super) fn take_own(
     device: &Arc<Device>,
-    wire: &Wire,
+    wire: &RoceWire,
     rx: &mut Rx,
     may_defer: bool,
     (shared, deferred): (&mut Answering, &mut DeferredWork),
@@ -228,7 +228,7 @@ pub(super) fn take_own(
 }
 
 /// Sends what is in the outbox, but for a run that is held back: that goes with the second look.
-fn flush_held(wire: &Wire, left: &mut u64) {
+fn flush_held(wire: &RoceWire, left: &mut u64) {
     let mut tx = wire.tx.lock();
     let run = tx.begun();
     match tx.is_held() && core::mem::replace(left, run) != run {
@@ -251,7 +251,7 @@ pub(crate) fn before_waiting(device: &Device) {
 /// Answers peers. Those that are owed more than the look allows stay in the list.
 fn answer(
     device: &Device,
-    wire: &Wire,
+    wire: &RoceWire,
     answering: &mut Answers,
     shared: &mut Answering,
     deferred: &mut DeferredWork,
@@ -259,7 +259,7 @@ fn answer(
     let Answering { buffers, allowance } = shared;
     answering.take_turns(allowance, |qpn, allowance| {
         let qp = device.qps.get(qpn).filter(|qp| qp.owes_response());
-        qp.map_or(Said::All, |qp| qp.answer_peer(wire, (buffers, allowance), deferred))
+        qp.map_or(AnswersSent::All, |qp| qp.answer_peer(wire, (buffers, allowance), deferred))
     });
     wire.flush(&mut wire.tx.lock());
 }
@@ -272,7 +272,7 @@ impl PacketFaults {
     /// Packets to one address overtake each other.
     pub(super) fn strike(
         &mut self,
-        late: &mut Option<(Late, u32)>,
+        late: &mut Option<(LatePacket, u32)>,
         datagram: &Datagram<'_>,
         take: &mut impl FnMut(&Datagram<'_>),
     ) {
@@ -283,7 +283,7 @@ impl PacketFaults {
         }
         if late.is_none() && random.strikes(network.reordering) {
             let &Datagram { from, marks, bytes, nth, was_handed_over } = datagram;
-            let set_aside = Late { from, marks, bytes: bytes.to_vec(), nth, was_handed_over };
+            let set_aside = LatePacket { from, marks, bytes: bytes.to_vec(), nth, was_handed_over };
             *late = Some((set_aside, 1 + random.below(OVERTAKE) as u32));
             return;
         }
@@ -291,7 +291,7 @@ impl PacketFaults {
         if random.strikes(network.duplication) {
             take(datagram);
         }
-        if let Some((Late { from, marks, bytes, nth, was_handed_over }, 0)) = late
+        if let Some((LatePacket { from, marks, bytes, nth, was_handed_over }, 0)) = late
             .take_if(|(_, left)| core::mem::replace(left, left.saturating_sub(1)) <= 1)
             .map(|(late, _)| (late, 0))
         {

@@ -22,7 +22,7 @@ use crate::engine::responder::place::land;
 use crate::memory::span::{MemSpan, Spans};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::peers::wire::state::{OwnPages, Path, Reliable, Wire, WireSq};
+use crate::peers::wire::state::{OwnPages, PacketPath, Reliable, RoceWire, WireSq};
 use crate::queues::outcome::WqeOutcome;
 use crate::queues::pending::PendingWqes;
 use crate::queues::qp_state::QpTransport;
@@ -117,7 +117,13 @@ fn failure_of(status: CompletionStatus) -> Option<WcReason> {
 
 impl Qp {
     /// The queue pair may send from now on: to `path`.
-    pub(super) fn begin_wire(&self, sq: &mut Sq, wire: &Wire, path: Path, slots: Vec<SendSlot>) {
+    pub(super) fn begin_wire(
+        &self,
+        sq: &mut Sq,
+        wire: &RoceWire,
+        path: PacketPath,
+        slots: Vec<SendSlot>,
+    ) {
         if self.transport == QpTransport::Uc {
             let Sq { requester, .. } = sq;
             let sender = uc::Sender::new(uc::Config {
@@ -279,7 +285,7 @@ impl Qp {
     /// behind these.
     fn transmit_request(
         self: &Arc<Qp>,
-        (device, tx): (&Wire, &mut Outbox),
+        (device, tx): (&RoceWire, &mut Outbox),
         SqParts { requester, scratch, .. }: &mut SqParts<'_>,
         (pending, wire): (&PendingWqes, &mut Reliable),
         mut packet: Outgoing,
@@ -313,7 +319,7 @@ impl Qp {
     /// payload. The packet is lost while pages of that are brought.
     fn put_packet(
         self: &Arc<Qp>,
-        (device, tx): (&Wire, &mut Outbox),
+        (device, tx): (&RoceWire, &mut Outbox),
         wire: &mut Reliable,
         request: &wqe::WqeRef<'_>,
         local: Option<&Result<Spans<'_>, WcReason>>,

@@ -19,8 +19,10 @@ use crate::memory::span::SpanBuf;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{self, Qp};
-use crate::peers::wire::answers::{Allowance, Said};
-use crate::peers::wire::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
+use crate::peers::wire::answers::{Allowance, AnswersSent};
+use crate::peers::wire::state::{
+    KeptReads, PacketPath, ReceivingMachine, RoceWire, WireRq, gid_of,
+};
 use crate::queues::address::GidBytes;
 use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::reason::WcReason;
@@ -80,7 +82,7 @@ impl Qp {
         &self,
         responder: &mut state::ResponderState,
         mtu_shift: u32,
-        path: Option<Path>,
+        path: Option<PacketPath>,
         slots: Vec<ResponseSlot>,
     ) {
         let machine = self.machine(responder, 1 << mtu_shift, slots);
@@ -102,21 +104,21 @@ impl Qp {
         responder: &state::ResponderState,
         mtu: u32,
         slots: Vec<ResponseSlot>,
-    ) -> Option<Machine> {
+    ) -> Option<ReceivingMachine> {
         let (dest_qpn, pkey) = (responder.dest_qpn, DEFAULT_PKEY);
         let first_psn = Psn::new(responder.psn);
         Some(match self.transport {
-            QpTransport::Uc => Machine::Unreliable(uc::Receiver::new(uc::Config {
+            QpTransport::Uc => ReceivingMachine::Unreliable(uc::Receiver::new(uc::Config {
                 mtu,
                 dest_qpn,
                 pkey,
                 first_psn,
             })),
-            QpTransport::Ud => Machine::Datagrams(ud::Receiver::new()),
+            QpTransport::Ud => ReceivingMachine::Datagrams(ud::Receiver::new()),
             _ => {
                 let min_rnr_timer = RnrTimer::new(responder.min_rnr_timer)?;
                 let config = ResponderConfig { mtu, dest_qpn, pkey, first_psn, min_rnr_timer };
-                Machine::Reliable(Responder::new(slots, config).ok()?)
+                ReceivingMachine::Reliable(Responder::new(slots, config).ok()?)
             }
         })
     }
@@ -137,9 +139,13 @@ impl Qp {
             return Owed::Nothing;
         }
         self.with_machine(held, (answering, deferred), |machine, here| match machine {
-            Machine::Reliable(machine) => machine.on_request(headers, packet.payload, here),
-            Machine::Unreliable(machine) => machine.on_request(headers, packet.payload, here),
-            Machine::Datagrams(machine) => {
+            ReceivingMachine::Reliable(machine) => {
+                machine.on_request(headers, packet.payload, here)
+            }
+            ReceivingMachine::Unreliable(machine) => {
+                machine.on_request(headers, packet.payload, here)
+            }
+            ReceivingMachine::Datagrams(machine) => {
                 // Before anything else is done for it: any machine may send it.
                 let Some(deth) = headers.deth.filter(|deth| deth.qkey == here.qkey) else {
                     // Relaxed: a statistic.
@@ -165,8 +171,9 @@ impl Qp {
     fn serve_late<'q>(&'q self, held: &mut Held<'q>, headers: &Headers) {
         let Some(device) = self.pd.context.device.wire() else { return };
         let responder = held.get_or_insert_with(|| self.responder.lock());
-        if let Some(WireRq { machine: Machine::Reliable(machine), path: Some(path), .. }) =
-            responder.wire.as_deref()
+        if let Some(WireRq {
+            machine: ReceivingMachine::Reliable(machine), path: Some(path), ..
+        }) = responder.wire.as_deref()
             && let Some(answer) = machine.answer_late(headers)
         {
             device.say(path, &answer);
@@ -182,7 +189,7 @@ impl Qp {
         deferred: &mut DeferredWork,
     ) -> Owed {
         self.with_machine(held, (answering, deferred), |machine, here| match machine {
-            Machine::Reliable(machine) => machine.on_malformed(psn, here),
+            ReceivingMachine::Reliable(machine) => machine.on_malformed(psn, here),
             _ => Outcome::Dropped,
         })
     }
@@ -191,7 +198,7 @@ impl Qp {
         self: &'q Arc<Qp>,
         held: &mut Held<'q>,
         (answering, deferred): (&mut Answering, &mut DeferredWork),
-        act: impl FnOnce(&mut Machine, &mut Here<'_, '_>) -> Outcome,
+        act: impl FnOnce(&mut ReceivingMachine, &mut Here<'_, '_>) -> Outcome,
     ) -> Owed {
         let guard = held.get_or_insert_with(|| self.responder.lock());
         if !self.state().receives() {
@@ -206,8 +213,8 @@ impl Qp {
         }
         let denied = here.denied;
         let owed = match machine {
-            Machine::Reliable(machine) if machine.reports_gap() => Owed::Nak,
-            Machine::Reliable(machine) if machine.has_response() => Owed::Answer,
+            ReceivingMachine::Reliable(machine) if machine.reports_gap() => Owed::Nak,
+            ReceivingMachine::Reliable(machine) if machine.has_response() => Owed::Answer,
             _ => Owed::Nothing,
         };
         // Relaxed: a thread that replies has seen the completion, which is published behind it.
@@ -251,7 +258,7 @@ impl Qp {
         responder: &'h mut state::ResponderState,
         buffers: &'h mut Buffers,
         deferred: &'h mut DeferredWork,
-    ) -> Option<(&'h mut Machine, Here<'h, 'a>)> {
+    ) -> Option<(&'h mut ReceivingMachine, Here<'h, 'a>)> {
         let state::ResponderState {
             wire,
             consumer,
@@ -306,16 +313,19 @@ impl Qp {
     /// Takes a turn in answering what the requests of a batch have asked for.
     pub(super) fn answer_peer(
         self: &Arc<Qp>,
-        device: &Wire,
+        device: &RoceWire,
         (buffers, allowance): (&mut Buffers, &mut Allowance),
         deferred: &mut DeferredWork,
-    ) -> Said {
+    ) -> AnswersSent {
         let mut guard = self.responder.lock();
-        let Some(path) = guard.wire.as_ref().and_then(|wire| wire.path) else { return Said::All };
+        let Some(path) = guard.wire.as_ref().and_then(|wire| wire.path) else {
+            return AnswersSent::All;
+        };
         // Of a queue pair in the error state, what it owed is left to be sent, or the NAK.
-        let Some((Machine::Reliable(machine), mut here)) = self.here(&mut guard, buffers, deferred)
+        let Some((ReceivingMachine::Reliable(machine), mut here)) =
+            self.here(&mut guard, buffers, deferred)
         else {
-            return Said::All;
+            return AnswersSent::All;
         };
         let mut turn = allowance.turn();
         while turn.has_another() && device.has_room(&path) {
@@ -343,9 +353,9 @@ impl Qp {
             self.end_refused((Refusal::Access, denied), deferred);
         }
         match has_more {
-            false => Said::All,
-            true if turn.has_sent() => Said::Some,
-            true => Said::Nothing,
+            false => AnswersSent::All,
+            true if turn.has_sent() => AnswersSent::Some,
+            true => AnswersSent::Nothing,
         }
     }
 }

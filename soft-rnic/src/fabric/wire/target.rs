@@ -26,7 +26,7 @@ use crate::objects::cq::{CqEntry, CqWriter};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::misuse::NamedMemory;
 use crate::objects::state::Qp;
-use crate::peers::wire::state::{KeptReads, Taken};
+use crate::peers::wire::state::{KeptReads, TakenReceive};
 use crate::queues::recv_ring::{RecvConsumer, RecvRequest};
 use crate::queues::wqe::{SqOp, Wqe};
 use crate::reason::WcReason;
@@ -42,7 +42,7 @@ pub(super) struct Here<'h, 'a> {
     pub(super) dest_qpn: u32,
     pub(super) qkey: u32,
     pub(super) consumer: &'h mut RecvConsumer,
-    pub(super) taken: &'h mut Option<Taken>,
+    pub(super) taken: &'h mut Option<TakenReceive>,
     pub(super) kept: &'h mut KeptReads,
     pub(super) room: &'h mut SpanBuf,
     pub(super) writer: CqWriter<'a>,
@@ -160,7 +160,7 @@ impl Here<'_, '_> {
 
     /// Returns the part of a receive request that is kept, and its room behind what precedes the
     /// payload; `None` if it has no room for that: it stays.
-    fn keep(&self, request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
+    fn keep(&self, request: &RecvRequest<'_>, before: u32) -> Option<(TakenReceive, u32)> {
         let kept = keep(request, before);
         if kept.is_none() && self.qp.is_watched {
             self.check_short(request.wr_id(), (request.room(), before.into()), false);
@@ -171,10 +171,10 @@ impl Here<'_, '_> {
 
 /// Returns the part of a receive request that is kept, and its room behind the first `before`
 /// bytes.
-fn keep(request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
+fn keep(request: &RecvRequest<'_>, before: u32) -> Option<(TakenReceive, u32)> {
     let room = (request.room().min(limits::MAX_MESSAGE) as u32).checked_sub(before)?;
     let sges = (0..request.num_sge()).map(|i| request.sge(i)).collect();
-    Some((Taken { wr_id: request.wr_id(), pd: request.pd(), sges }, room))
+    Some((TakenReceive { wr_id: request.wr_id(), pd: request.pd(), sges }, room))
 }
 
 fn op_of(access: Access) -> SqOp {
@@ -315,8 +315,8 @@ impl Target for Here<'_, '_> {
         if may_be_gone {
             judge(self.paging.look(&[to], true))?;
         }
-        // SAFETY: `find` has just checked it, under `Wire::rx`, for which `quiesce` waits; programs
-        // access it atomically only.
+        // SAFETY: `find` has just checked it, under `RoceWire::rx`, for which `quiesce` waits;
+        // programs access it atomically only.
         Ok(unsafe { copy(may_be_gone, to, span_of(payload)) }?)
     }
 
@@ -329,8 +329,8 @@ impl Target for Here<'_, '_> {
             if may_be_gone {
                 judge(self.paging.look(&[from], false))?;
             }
-            // SAFETY: `find` has just checked it, under `Wire::rx`, or under the send queue's lock
-            // where an answer is sent later: `quiesce` waits for both. Programs access it
+            // SAFETY: `find` has just checked it, under `RoceWire::rx`, or under the send queue's
+            // lock where an answer is sent later: `quiesce` waits for both. Programs access it
             // atomically only.
             Ok(unsafe { copy(may_be_gone, MemSpan::of(&mut payload), from) }?)
         });

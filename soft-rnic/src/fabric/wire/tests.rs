@@ -31,7 +31,7 @@ use crate::lock::Guard;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Qp};
-use crate::peers::wire::answers::{Answers, Said};
+use crate::peers::wire::answers::{Answers, AnswersSent};
 use crate::peers::wire::state::{Rx, gid_of};
 use crate::queues::address::MULTICAST_QPN;
 use crate::testing::queue_pair_on;
@@ -143,7 +143,7 @@ impl Rig {
         let (wire, mut deferred) = (self.device.wire().unwrap(), DeferredWork::default());
         let Answering { mut buffers, mut allowance } = Answering::new();
         let answering = (&mut buffers, &mut allowance);
-        assert_eq!(self.object.answer_peer(wire, answering, &mut deferred), Said::All);
+        assert_eq!(self.object.answer_peer(wire, answering, &mut deferred), AnswersSent::All);
         wire.flush(&mut wire.tx.lock());
         deferred.run();
     }

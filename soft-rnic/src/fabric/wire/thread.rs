@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::progress::{AWAY, LONGEST_AWAY, Look, progress};
 use crate::clock;
 use crate::objects::state::Device;
-use crate::peers::wire::state::{Counts, Wire};
+use crate::peers::wire::state::{PacketCounts, RoceWire};
 
 /// Longest time that it waits for packets before it looks around.
 const WAIT: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ impl Device {
     }
 }
 
-impl Wire {
+impl RoceWire {
     /// Something is left to be done that no packet will be a reason for: the device's thread is to
     /// look, unless it does so soon anyway.
     #[cold]
@@ -98,12 +98,12 @@ fn run(device: &Weak<Device>) {
 }
 
 /// Returns the time without an answer after which a process may exit.
-fn quiet_ns(counts: &Counts) -> u64 {
+fn quiet_ns(counts: &PacketCounts) -> u64 {
     if counts.tell_of_loss() { LINGER_LOSSY_NS } else { LINGER_NS }
 }
 
 /// Takes received packets until nothing has been answered for a while.
-fn linger(device: &Arc<Device>, wire: &Wire) {
+fn linger(device: &Arc<Device>, wire: &RoceWire) {
     let begun = clock::now();
     loop {
         progress(device, wire, wire.rx.lock(), Look::Own);

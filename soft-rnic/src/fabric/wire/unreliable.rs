@@ -13,7 +13,7 @@ use crate::engine::link::SqLink;
 use crate::memory::span::{MemSpan, copy_summed};
 use crate::objects::cq::CqWriter;
 use crate::objects::state::Qp;
-use crate::peers::wire::state::{Path, Wire, ip_of};
+use crate::peers::wire::state::{PacketPath, RoceWire, ip_of};
 use crate::queues::address::DatagramAddress;
 use crate::queues::outcome::{PeerReply, WqeOutcome};
 use crate::queues::requester::RequesterState;
@@ -30,7 +30,7 @@ const TURN: u32 = 64;
 /// The send queue's hold on an unreliable connection.
 pub(super) struct UnreliableLink<'w> {
     pub(super) sender: &'w mut uc::Sender,
-    pub(super) path: &'w Path,
+    pub(super) path: &'w PacketPath,
 }
 
 impl UnreliableLink<'_> {
@@ -90,7 +90,7 @@ impl<'a> SqLink<'a> for UnreliableLink<'_> {
 
 impl Qp {
     /// The device's network, if a datagram to this address goes there.
-    pub(crate) fn wire_to(&self, to: &DatagramAddress) -> Option<&Wire> {
+    pub(crate) fn wire_to(&self, to: &DatagramAddress) -> Option<&RoceWire> {
         let device = &self.pd.context.device;
         device.wire().filter(|wire| wire.loops || to.gid != wire.gid)
     }
@@ -98,7 +98,7 @@ impl Qp {
     /// Sends a datagram, whose memory was checked.
     pub(crate) fn send_datagram(
         &self,
-        wire: &Wire,
+        wire: &RoceWire,
         requester: &mut RequesterState,
         local: &[MemSpan<'_>],
         request: &WqeRef<'_>,

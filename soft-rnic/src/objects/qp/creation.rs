@@ -222,7 +222,7 @@ impl Qp {
             owes_response: AtomicBool::new(false),
             async_acks: Acks::default(),
             freed: Padded::default(),
-            blocking: crate::peers::process::serving::Blocking::default(),
+            blocking: crate::peers::process::serving::BlockingFlags::default(),
             sq: Padded(Lock::new(sq)),
             responder: Padded::default(),
             batch: extras.ops.map(|ops| Box::new(Lock::new(WrBatch::new(ops)))),

@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
-use crate::peers::wire::state::Wire;
+use crate::peers::wire::state::RoceWire;
 use crate::timing::times::Distance;
 
 /// Time at which a device does what is posted.
@@ -16,7 +16,7 @@ pub(crate) enum ExecutionMode {
     /// At the time when a round trip would be over.
     Distant(Distance),
     /// As packets come: the peers are reached over UDP.
-    Wired(Box<Wire>),
+    Wired(Box<RoceWire>),
 }
 
 /// Numbers of existing objects, of the kinds that have a limit.

@@ -9,9 +9,9 @@ use crate::memory::span::MemSpan;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::peers::process::ring::{
-    HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, Request, SOLICITED, What, XRC,
+    EntryOp, HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, RingRequest, SOLICITED, XRC,
 };
-use crate::peers::process::side::{Scratch, Side, carries_data, read_there};
+use crate::peers::process::side::{MessageScratch, ReadSide, carries_data, read_there};
 use crate::queues::address::{DatagramAddress, GidBytes};
 use crate::queues::outcome::PeerReply;
 use crate::queues::qp_state::QpTransport;
@@ -20,14 +20,14 @@ use crate::queues::wqe::{SqOp, Wqe};
 use super::super::gather::Gathered;
 use super::parts::Coming;
 
-impl Side {
+impl ReadSide {
     /// [`execute`](Self::execute) with the pages that were brought, or by a thread that waits for
     /// those that were not.
     pub(super) fn execute_with<'a>(
         &mut self,
         session: &mut ResponderSession<'a>,
-        request: &Request,
-        scratch: &mut Scratch,
+        request: &RingRequest,
+        scratch: &mut MessageScratch,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
         pages: Option<&RequestPages>,
@@ -54,7 +54,7 @@ impl Side {
         }
         let wqe = wqe(request);
         let to = (transport == QpTransport::Ud).then(|| address(request, device.gid()));
-        let Scratch { local, room, list } = scratch;
+        let MessageScratch { local, room, list } = scratch;
         let (from, len) = ((request.from, session.responder.psn), request.len.into());
         let message =
             InboundRequest { pages, ..InboundRequest::new(&wqe, from, (&[], len), to.as_ref()) };
@@ -110,9 +110,9 @@ impl Side {
 
 /// Reports whether a queue pair of this transport hears such requests.
 #[inline]
-fn hears(transport: QpTransport, request: &Request) -> bool {
+fn hears(transport: QpTransport, request: &RingRequest) -> bool {
     match transport {
-        QpTransport::Ud => request.what == What::Datagram && request.srqn().is_none(),
+        QpTransport::Ud => request.what == EntryOp::Datagram && request.srqn().is_none(),
         QpTransport::Rc => !request.is_datagram() && request.srqn().is_none(),
         QpTransport::Uc => !request.is_datagram() && request.flags & (XRC | INVALIDATES) == 0,
         QpTransport::XrcRecv => {
@@ -124,19 +124,19 @@ fn hears(transport: QpTransport, request: &Request) -> bool {
 
 /// Reports whether the data of a request are still where the sender's program has them.
 #[inline]
-fn is_elsewhere(request: &Request) -> bool {
+fn is_elsewhere(request: &RingRequest) -> bool {
     request.location == PayloadLocation::Regions && carries_data(request)
 }
 
 /// Returns the operation that a request asks for, as a send queue's request.
-pub(super) fn wqe(request: &Request) -> Wqe {
+pub(super) fn wqe(request: &RingRequest) -> Wqe {
     let op = match request.what {
-        What::Send | What::Datagram | What::Multicast => SqOp::Send,
-        What::Write => SqOp::Write,
-        What::Read => SqOp::Read,
-        What::CompareSwap => SqOp::CompareSwap,
-        What::FetchAdd => SqOp::FetchAdd,
-        What::AtomicWrite => SqOp::AtomicWrite,
+        EntryOp::Send | EntryOp::Datagram | EntryOp::Multicast => SqOp::Send,
+        EntryOp::Write => SqOp::Write,
+        EntryOp::Read => SqOp::Read,
+        EntryOp::CompareSwap => SqOp::CompareSwap,
+        EntryOp::FetchAdd => SqOp::FetchAdd,
+        EntryOp::AtomicWrite => SqOp::AtomicWrite,
     };
     // Of what carries data, the first two say where they are.
     let [first, compare_add, third, rkey] = request.body;
@@ -149,13 +149,13 @@ pub(super) fn wqe(request: &Request) -> Wqe {
         imm: (request.flags & HAS_IMM != 0).then_some(request.imm),
         op,
         solicited: request.flags & SOLICITED != 0,
-        invalidates: request.what == What::Send && request.flags & INVALIDATES != 0,
+        invalidates: request.what == EntryOp::Send && request.flags & INVALIDATES != 0,
         ..Wqe::default()
     }
 }
 
 /// Destination of a datagram, at the device or group of this GID, and the key that it carries.
-pub(super) fn address(request: &Request, gid: GidBytes) -> (DatagramAddress, u32) {
+pub(super) fn address(request: &RingRequest, gid: GidBytes) -> (DatagramAddress, u32) {
     let [qkey, class_and_limit] = [request.body[1] as u32, (request.body[1] >> 32) as u32];
     let [traffic_class, hop_limit, _, _] = class_and_limit.to_le_bytes();
     (DatagramAddress::here(gid, request.to, traffic_class, hop_limit), qkey)

@@ -13,17 +13,17 @@ use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::queues::outcome::PeerReply;
 
-use crate::peers::process::ring::Request;
-use crate::peers::process::side::{FetchState, Scratch, Side};
+use crate::peers::process::ring::RingRequest;
+use crate::peers::process::side::{FetchState, MessageScratch, ReadSide};
 
-impl Side {
+impl ReadSide {
     /// Executes a request; what to reply, unless its data have to be fetched first, or pages of this
     /// process's to be brought.
     pub(super) fn execute<'a>(
         &mut self,
         session: &mut ResponderSession<'a>,
-        request: &Request,
-        scratch: &mut Scratch,
+        request: &RingRequest,
+        scratch: &mut MessageScratch,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
     ) -> Option<(PeerReply, u64)> {

@@ -13,8 +13,8 @@ use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::queues::outcome::PeerReply;
 
-use crate::peers::process::ring::Request;
-use crate::peers::process::side::{FetchState, List, PART, Placed, Side};
+use crate::peers::process::ring::RingRequest;
+use crate::peers::process::side::{FetchState, PART, Placed, ReadSide, SgeList};
 
 /// The state of a message that arrives in parts.
 pub(super) enum Coming {
@@ -30,16 +30,16 @@ fn next(placed: &Placed) -> (usize, usize) {
     (placed.done, PART.min(placed.total - placed.done))
 }
 
-impl Side {
+impl ReadSide {
     /// Places the part that has arrived, and wants the next one.
     #[cold]
     #[allow(clippy::too_many_arguments, reason = "those of a delivery")]
     pub(super) fn go_on_with<'a>(
         &mut self,
         session: &mut ResponderSession<'a>,
-        request: &Request,
+        request: &RingRequest,
         message: &InboundRequest<'_>,
-        list: (&List, usize),
+        list: (&SgeList, usize),
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,

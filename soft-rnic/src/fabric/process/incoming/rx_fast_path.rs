@@ -14,18 +14,18 @@ use crate::queues::qp_state::QpTransport;
 
 use crate::peers::process::directory::slot_of;
 use crate::peers::process::ring::{
-    BODY, Broken, PayloadLocation, ReplyEntry, Request, SOLICITED, WANTS_REPLY, What,
+    BODY, Broken, EntryOp, PayloadLocation, ReplyEntry, RingRequest, SOLICITED, WANTS_REPLY,
 };
-use crate::peers::process::side::Side;
+use crate::peers::process::side::ReadSide;
 
-impl Side {
+impl ReadSide {
     /// The fast path of [`execute`](Self::execute), for short plain messages of one queue
     /// pair, at most `left`: what they share is looked up once, and none of the checks is left
     /// out. The first one that is anything else, or would not succeed, is left to the long
     /// way. Returns true if there is another request, which has been read then.
     pub(super) fn take_fast<'a>(
         &mut self,
-        request: &mut Request,
+        request: &mut RingRequest,
         session: &mut ResponderSession<'a>,
         hold: Hold<'_>,
         writer: &mut CqWriter<'a>,
@@ -68,8 +68,8 @@ impl Side {
 
     /// Replies that a SEND is done.
     #[inline(always)]
-    fn done(&mut self, request: &Request) {
-        let Request { from: to, number, incarnation, .. } = *request;
+    fn done(&mut self, request: &RingRequest) {
+        let RingRequest { from: to, number, incarnation, .. } = *request;
         match &mut self.held {
             Some(held)
                 if (held.to, held.incarnation) == (to, incarnation)
@@ -79,7 +79,10 @@ impl Side {
             }
             _ => {
                 let verdict = PeerReply::Done;
-                self.reply(ReplyEntry { to, number, incarnation, verdict, value: 0 }, What::Send);
+                self.reply(
+                    ReplyEntry { to, number, incarnation, verdict, value: 0 },
+                    EntryOp::Send,
+                );
             }
         }
     }
@@ -87,8 +90,8 @@ impl Side {
 
 /// Reports whether a request is a plain SEND of a few bytes, which waits for its reply.
 #[inline]
-pub(super) fn is_short(request: &Request) -> bool {
-    let plain = request.what == What::Send && request.location == PayloadLocation::Body;
+pub(super) fn is_short(request: &RingRequest) -> bool {
+    let plain = request.what == EntryOp::Send && request.location == PayloadLocation::Body;
     let flags = request.flags & !SOLICITED == WANTS_REPLY;
     plain && flags && request.len.wrapping_sub(1) < BODY as u32
 }

@@ -17,7 +17,7 @@ use crate::objects::state::{Device, PeerProcesses, Qp};
 use crate::queues::outcome::WaitCause;
 
 use crate::peers::process::directory::INDEX_BITS;
-use crate::peers::process::marker::Probe;
+use crate::peers::process::marker::MarkerProbe;
 use crate::peers::process::multicast::Next;
 use crate::peers::process::serving::{BLOCKED_RETRY_NS, Serving, serves};
 
@@ -113,7 +113,7 @@ impl Device {
 
 /// The slots of other processes that take part.
 fn marked(peers: &PeerProcesses) -> Result<Vec<u32>, Errno> {
-    let (mut probe, mut marked) = (Probe::new()?, Vec::new());
+    let (mut probe, mut marked) = (MarkerProbe::new()?, Vec::new());
     for slot in (0..peers.names.slots).filter(|slot| peers.is_foreign(slot << INDEX_BITS)) {
         if probe.sees(&peers.names, slot)? {
             marked.push(slot);

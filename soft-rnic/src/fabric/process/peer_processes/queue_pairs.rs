@@ -11,9 +11,9 @@ use crate::objects::state::{Qp, ResponderState, Sq};
 use crate::queues::outcome::WaitCause;
 use crate::queues::qp_state::{QpTransport, QueuePairState};
 
-use crate::peers::process::directory::{Directory, QpEntry, slot_of};
+use crate::peers::process::directory::{ProcessDirectory, QpEntry, slot_of};
 use crate::peers::process::peer_not_found;
-use crate::peers::process::remote::Remote;
+use crate::peers::process::remote::RemotePeer;
 
 impl Qp {
     /// Publishes a new queue pair.
@@ -38,7 +38,7 @@ impl Qp {
         let to = sq.requester.dest_qpn;
         let is_here = sq.requester.reaches_us && device.loops_by_memory();
         let foreign = self.transport != QpTransport::Ud && is_here && peers.is_foreign(to);
-        sq.remote = foreign.then(|| Box::new(Remote::new(to, responder.generation as u8)));
+        sq.remote = foreign.then(|| Box::new(RemotePeer::new(to, responder.generation as u8)));
         if let Some(entry) = self.entry() {
             // Others find it when the state is published.
             entry.psn.store(responder.psn, Ordering::Relaxed);
@@ -127,7 +127,7 @@ fn receives(state: u32) -> bool {
         .any(|s| *s as u32 == state)
 }
 
-impl Directory {
+impl ProcessDirectory {
     /// The queue pair with a number, if it receives now what `from` sends.
     pub(crate) fn receiver(&self, qpn: u32, transport: u32, from: u32) -> Option<&QpEntry> {
         let entry = self.qp(qpn);

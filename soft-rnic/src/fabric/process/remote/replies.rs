@@ -11,8 +11,8 @@ use crate::queues::outcome::{PeerReply, WqeOutcome};
 use crate::queues::wqe;
 use crate::reason::WcReason;
 
-use crate::peers::process::pair::Pair;
-use crate::peers::process::remote::Remote;
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::remote::RemotePeer;
 use crate::peers::process::ring::ReplyEntry;
 
 impl Qp {
@@ -93,7 +93,7 @@ impl Qp {
     fn answered<'a>(
         self: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        remote: &mut Remote,
+        remote: &mut RemotePeer,
         verdict: PeerReply,
         wqe: &wqe::Wqe,
         len: u64,
@@ -126,7 +126,7 @@ impl Qp {
     }
 
     /// A process has died: what was on its way there has failed.
-    pub(crate) fn lose(self: &Arc<Qp>, pair: &Arc<Pair>, deferred: &mut DeferredWork) {
+    pub(crate) fn lose(self: &Arc<Qp>, pair: &Arc<ProcessPair>, deferred: &mut DeferredWork) {
         // A holder in a blocking section waits for no reply, and finds out when it is back.
         let Some(mut sq) = self.sq_unless_blocked() else { return };
         let Sq { remote, pending, .. } = &mut *sq;

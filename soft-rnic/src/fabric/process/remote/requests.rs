@@ -5,9 +5,9 @@ use verbs_sys::*;
 use crate::engine::link::SendAttempt;
 use crate::memory::span::{MemSpan, Spans};
 use crate::objects::state::Qp;
-use crate::peers::process::remote::Remote;
+use crate::peers::process::remote::RemotePeer;
 use crate::peers::process::ring::{
-    HAS_IMM, INVALIDATES, JUDGE, Request, SOLICITED, WANTS_REPLY, What,
+    EntryOp, HAS_IMM, INVALIDATES, JUDGE, RingRequest, SOLICITED, WANTS_REPLY,
 };
 use crate::queues::outcome::{PeerReply, WqeOutcome};
 use crate::queues::requester::RequesterState;
@@ -22,7 +22,7 @@ impl Qp {
         &self,
         requester: &mut RequesterState,
         local: &Spans<'_>,
-        remote: &Remote,
+        remote: &RemotePeer,
         out: &mut Out<'_>,
         request: &wqe::WqeRef<'_>,
     ) -> SendAttempt {
@@ -34,7 +34,7 @@ impl Qp {
             flags |= WANTS_REPLY;
         }
         let to = requester.dest_qpn;
-        let mut sent = Request { len: len as u32, ..self.request(remote, request, to, flags) };
+        let mut sent = RingRequest { len: len as u32, ..self.request(remote, request, to, flags) };
         // Inline data lie in the queue, which the peer cannot read: they are copied, however
         // many they are.
         let stays = len > COPIED && !request.wqe.inline && self.stays(request.sges, len, local);
@@ -71,7 +71,7 @@ impl Qp {
         &self,
         requester: &RequesterState,
         local: &Spans<'_>,
-        remote: &Remote,
+        remote: &RemotePeer,
         out: &mut Out<'_>,
         request: &wqe::WqeRef<'_>,
     ) -> SendAttempt {
@@ -87,7 +87,7 @@ impl Qp {
         let flags = flags_of(request) | WANTS_REPLY | JUDGE;
         let body = [wqe.remote_addr, operand, wqe.swap, wqe.rkey.into()];
         let to = requester.dest_qpn;
-        let mut sent = Request { body, len, ..self.request(remote, request, to, flags) };
+        let mut sent = RingRequest { body, len, ..self.request(remote, request, to, flags) };
         if XRC {
             sent.name_srq(request.srqn());
         }
@@ -97,21 +97,21 @@ impl Qp {
     #[inline(always)]
     pub(super) fn request(
         &self,
-        remote: &Remote,
+        remote: &RemotePeer,
         request: &wqe::WqeRef<'_>,
         to: u32,
         flags: u8,
-    ) -> Request {
+    ) -> RingRequest {
         let what = match request.wqe.op {
             // Those two go to no peer.
-            SqOp::Send | SqOp::BindMw | SqOp::LocalInv => What::Send,
-            SqOp::Write => What::Write,
-            SqOp::Read => What::Read,
-            SqOp::CompareSwap => What::CompareSwap,
-            SqOp::FetchAdd => What::FetchAdd,
-            SqOp::AtomicWrite => What::AtomicWrite,
+            SqOp::Send | SqOp::BindMw | SqOp::LocalInv => EntryOp::Send,
+            SqOp::Write => EntryOp::Write,
+            SqOp::Read => EntryOp::Read,
+            SqOp::CompareSwap => EntryOp::CompareSwap,
+            SqOp::FetchAdd => EntryOp::FetchAdd,
+            SqOp::AtomicWrite => EntryOp::AtomicWrite,
         };
-        Request {
+        RingRequest {
             what,
             flags,
             incarnation: remote.incarnation,
@@ -122,7 +122,7 @@ impl Qp {
             imm: request.wqe.imm.unwrap_or(0),
             // Of a write with immediate; what else has no data sets its own.
             body: [0, 0, request.wqe.remote_addr, request.wqe.rkey.into()],
-            ..Request::default()
+            ..RingRequest::default()
         }
     }
 }

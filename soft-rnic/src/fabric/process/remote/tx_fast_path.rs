@@ -18,10 +18,10 @@ use verbs_sys::*;
 use crate::memory::mr_table::HeldRegion;
 use crate::memory::span::{BufferOwnership, Hold, MemSpan, copy_piece};
 use crate::objects::state::{Qp, Sq};
-use crate::peers::process::pair::Pair;
-use crate::peers::process::remote::Remote;
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::remote::RemotePeer;
 use crate::peers::process::ring::{
-    HALF, PayloadLocation, Request, Requests, SOLICITED, WANTS_REPLY, What,
+    EntryOp, HALF, PayloadLocation, RequestWriter, RingRequest, SOLICITED, WANTS_REPLY,
 };
 use crate::queues::pending::PendingWqes;
 use crate::queues::qp_state::{QpTransport, QueuePairState};
@@ -75,7 +75,7 @@ struct TxFastPath<'r> {
     qp: &'r Qp,
     requester: &'r mut RequesterState,
     pending: &'r mut PendingWqes,
-    remote: &'r mut Remote,
+    remote: &'r mut RemotePeer,
 }
 
 impl TxFastPath<'_> {
@@ -83,7 +83,7 @@ impl TxFastPath<'_> {
     /// As [`send_fast`].
     unsafe fn go(
         &mut self,
-        pair: &Pair,
+        pair: &ProcessPair,
         hold: Hold<'_>,
         mut wr: *mut ibv_send_wr,
     ) -> *mut ibv_send_wr {
@@ -116,8 +116,8 @@ impl TxFastPath<'_> {
     #[inline(always)]
     unsafe fn entry(
         &mut self,
-        pair: &Pair,
-        requests: &mut Requests,
+        pair: &ProcessPair,
+        requests: &mut RequestWriter,
         region: &mut HeldRegion<'_>,
         request: &ibv_send_wr,
         left: &mut u32,
@@ -138,8 +138,8 @@ impl TxFastPath<'_> {
                 *left -= 1;
             }
         }
-        let mut sent = Request {
-            what: What::Send,
+        let mut sent = RingRequest {
+            what: EntryOp::Send,
             flags: WANTS_REPLY | if first.solicited { SOLICITED } else { 0 },
             location: PayloadLocation::Body,
             incarnation: self.remote.incarnation,
@@ -149,7 +149,7 @@ impl TxFastPath<'_> {
             number,
             len: first.len,
             body,
-            ..Request::default()
+            ..RingRequest::default()
         };
         if let Some(second) = second {
             sent.join(second.len, second.solicited);

@@ -6,7 +6,7 @@ use std::os::fd::IntoRawFd;
 use super::*;
 use crate::fabric::process::out::{COPIED, COPIED_UNMAPPED};
 use crate::objects::deferred_work::DeferredWork;
-use crate::peers::process::ring::{PayloadLocation, Request, read_request};
+use crate::peers::process::ring::{PayloadLocation, RingRequest, read_request};
 
 /// Slot of the made-up peer.
 const COPIES: u32 = 67;
@@ -43,7 +43,7 @@ fn location(peer: &Wild, qp: &Arc<Qp>, (at, lkey): (*mut u8, u32), len: u64) -> 
         (wr.opcode, wr.sg_list, wr.num_sge) = (ibv_wr_opcode::IBV_WR_SEND, &mut sge, 1);
         assert_eq!(ibv_post_send(qp.as_abi(), &mut wr, &mut null_mut()), 0);
     }
-    let mut request = Request::default();
+    let mut request = RingRequest::default();
     assert!(read_request(&peer.pair.outgoing, index, &mut request).unwrap());
     assert_eq!(u64::from(request.len), len);
     request.location

@@ -4,7 +4,7 @@ use super::*;
 use crate::memory::span::plain;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, What, reply_at};
+use crate::peers::process::ring::{EntryOp, PayloadLocation, WANTS_REPLY, reply_at};
 use crate::queues::outcome::PeerReply;
 
 /// Only this process accesses it.
@@ -21,7 +21,7 @@ fn private(n: u32) -> (Wild, Arc<Qp>) {
 
 /// Takes a message of 100 bytes that lies there; the bytes that were copied plainly.
 fn taken(peer: &mut Wild, qp: &Qp, location: PayloadLocation, pieces: u64) -> usize {
-    let kinds = u32::from_le_bytes([What::Send as u8, WANTS_REPLY, location as u8, 1]);
+    let kinds = u32::from_le_bytes([EntryOp::Send as u8, WANTS_REPLY, location as u8, 1]);
     let parties = u64::from(qp.num) | u64::from(far(peer.pair.slot)) << 32;
     let generation = qp.responder.lock().generation.into();
     let words = [u64::from(kinds) << 32, parties, generation, 100 << 32, 0, pieces, 0, 0];

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::peers::process::directory::GroupBit;
-use crate::peers::process::ring::{DATA, PayloadLocation, REQUESTS, Request, What, read_request};
+use crate::peers::process::ring::{
+    DATA, EntryOp, PayloadLocation, REQUESTS, RingRequest, read_request,
+};
 use crate::queues::address::{GidBytes, MULTICAST_QPN};
 
 /// First slot of the made-up peers.
@@ -85,8 +87,8 @@ impl<const PEERS: usize> Sender<PEERS> {
 }
 
 /// The request at an index of the ring to a peer.
-fn at(peer: &Wild, index: u32) -> Option<Request> {
-    let mut request = Request::default();
+fn at(peer: &Wild, index: u32) -> Option<RingRequest> {
+    let mut request = RingRequest::default();
     read_request(&peer.pair.outgoing, index, &mut request).unwrap().then_some(request)
 }
 
@@ -100,7 +102,7 @@ fn a_message_to_a_group_goes_to_processes_whose_filter_has_it() {
     dead.pair.declare_dead();
     assert!(sender.post(7));
     let request = at(with, 0).unwrap();
-    assert_eq!((request.what, request.from, request.to), (What::Multicast, sender.qp.num, 0));
+    assert_eq!((request.what, request.from, request.to), (EntryOp::Multicast, sender.qp.num, 0));
     assert_eq!((request.group(), request.imm, request.len), (gid, 7, 0));
     assert!(at(with, 1).is_none() && at(without, 0).is_none() && at(dead, 0).is_none());
     with.directory.publish_group(GroupBit::of(&gid), false);
@@ -190,7 +192,7 @@ fn an_old_deadline_leaves_a_process_given_up() {
 /// Returns the index behind the requests that were put into the ring to the first peer.
 fn at_end<const PEERS: usize>(sender: &Sender<PEERS>) -> u32 {
     let rings = &sender.peers[0].pair.outgoing;
-    let mut request = Request::default();
+    let mut request = RingRequest::default();
     let read = sender.peers[0].rings.requests_read.load(Ordering::Relaxed);
     let is_there = |index: &u32| matches!(read_request(rings, *index, &mut request), Ok(true));
     (read..).take_while(is_there).last().map_or(read, |index| index + 1)
@@ -227,8 +229,8 @@ struct Said {
 impl Wild {
     /// Sends a message to a group, and has it taken.
     fn multicast(&mut self, said: Said) {
-        let kinds = u32::from_le_bytes([What::Multicast as u8, 0, said.location as u8, 0]);
-        let mut request = Request::default();
+        let kinds = u32::from_le_bytes([EntryOp::Multicast as u8, 0, said.location as u8, 0]);
+        let mut request = RingRequest::default();
         request.name_group(&said.gid);
         let words = [
             u64::from(kinds) << 32,

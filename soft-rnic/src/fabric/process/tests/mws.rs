@@ -354,7 +354,7 @@ fn a_look_up_finds_no_half_of_a_binding() {
 /// As above, in another process.
 #[test]
 fn a_look_up_in_the_directory_finds_no_half_of_a_registration() {
-    let directory: Mapped<Directory> = Mapped::create("test").unwrap();
+    let directory: Mapped<ProcessDirectory> = Mapped::create("test").unwrap();
     let of = |n: u64| {
         let mw = Some(PublishedMw { pd: 1, qpn: n as u32, region: n as u32 });
         PublishedRegion { iova: n, length: n, addr: n, mw, ..PublishedRegion::default() }

@@ -6,7 +6,7 @@ use super::reading::{forget_receives, verdict};
 use super::*;
 use crate::memory::mr_table::ON_DEMAND;
 use crate::memory::published::PublishedRegion;
-use crate::peers::process::ring::{JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
+use crate::peers::process::ring::{EntryOp, JUDGE, PayloadLocation, WANTS_REPLY, reply_at};
 use crate::peers::process::serving::Serving;
 use crate::peers::process::side::DeferredFetch;
 use crate::queues::outcome::{PeerReply, WaitCause};
@@ -43,7 +43,13 @@ fn receive(qp: &Arc<Qp>, wr_id: u64, addr: u64, len: usize) {
 }
 
 /// The peer's next request, of its queue pair's connection.
-fn ask(peer: &mut Wild, qp: &Qp, kinds: (What, u8, PayloadLocation), len: usize, body: [u64; 4]) {
+fn ask(
+    peer: &mut Wild,
+    qp: &Qp,
+    kinds: (EntryOp, u8, PayloadLocation),
+    len: usize,
+    body: [u64; 4],
+) {
     let far = far(peer.pair.slot);
     peer.directory.qp(far).state.store(QueuePairState::Rts as u32, Ordering::Relaxed);
     let kinds = u32::from_le_bytes([kinds.0 as u8, kinds.1 | WANTS_REPLY, kinds.2 as u8, 1]);
@@ -58,7 +64,7 @@ fn ask(peer: &mut Wild, qp: &Qp, kinds: (What, u8, PayloadLocation), len: usize,
 /// A message of eight bytes, each of them this one.
 fn send(peer: &mut Wild, qp: &Qp, byte: u8) {
     let word = u64::from_ne_bytes([byte; 8]);
-    ask(peer, qp, (What::Send, 0, PayloadLocation::Body), 8, [word, 0, 0, 0]);
+    ask(peer, qp, (EntryOp::Send, 0, PayloadLocation::Body), 8, [word, 0, 0, 0]);
 }
 
 fn run(peer: &mut Wild) {
@@ -191,11 +197,11 @@ fn another_receive_request_has_pages_of_its_own() {
 /// Its pages are as many as its sender likes.
 #[test]
 fn a_judged_operation_leaves_its_pages_to_another_thread() {
-    for (what, is_there) in [What::Write, What::Read, What::FetchAdd, What::AtomicWrite]
+    for (what, is_there) in [EntryOp::Write, EntryOp::Read, EntryOp::FetchAdd, EntryOp::AtomicWrite]
         .into_iter()
         .flat_map(|what| [true, false].map(|is| (what, is)))
     {
-        let is_word = matches!(what, What::FetchAdd | What::AtomicWrite);
+        let is_word = matches!(what, EntryOp::FetchAdd | EntryOp::AtomicWrite);
         let len = if is_word { 8 } else { 3 * PAGE };
         let (mut peer, qp) = alone(84, ibv_qp_type::IBV_QPT_RC);
         let addr = memory(4 * PAGE).next_multiple_of(8);
@@ -231,7 +237,7 @@ fn a_fetch_into_on_demand_memory_waits_for_pages_and_data() {
     let sge = ibv_sge { addr: 0, length: LEN as u32, lkey: 1 };
     // SAFETY: the entry is shorter than the ring of data.
     unsafe { peer.rings.data().cast::<ibv_sge>().write(sge) };
-    ask(&mut peer, &qp, (What::Send, 0, PayloadLocation::Regions), LEN, [0, 1, 0, 0]);
+    ask(&mut peer, &qp, (EntryOp::Send, 0, PayloadLocation::Regions), LEN, [0, 1, 0, 0]);
     for nth in 0..2 {
         let mut fetch = left(&mut peer).unwrap_or_else(|| panic!("{nth}"));
         assert_eq!(fetch.pages.is_some(), nth == 0);

@@ -4,7 +4,9 @@ use super::*;
 use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::peers::process::ring::{HAS_IMM, JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
+use crate::peers::process::ring::{
+    EntryOp, HAS_IMM, JUDGE, PayloadLocation, WANTS_REPLY, reply_at,
+};
 use crate::peers::process::serving::Serving;
 use crate::peers::process::side::FetchState;
 use crate::queues::outcome::PeerReply;
@@ -50,7 +52,7 @@ pub(super) fn verdict(peer: &Wild) -> Option<PeerReply> {
 /// Sends a message of `len` bytes that is said to lie in these pieces of the sender's regions,
 /// or for none, with the request.
 pub(super) fn ask(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) {
-    ask_for(peer, qp, [What::Send as u8, WANTS_REPLY], list, len);
+    ask_for(peer, qp, [EntryOp::Send as u8, WANTS_REPLY], list, len);
 }
 
 /// As [`ask`], for what, and with these flags.
@@ -111,7 +113,7 @@ fn an_unreliable_message_that_is_too_long_is_not_fetched() {
 #[test]
 fn an_operation_that_is_longer_than_any_message_is_not_judged() {
     let (_process, mut peer, qp) = known(slot(75));
-    let write = [What::Write as u8, WANTS_REPLY | JUDGE];
+    let write = [EntryOp::Write as u8, WANTS_REPLY | JUDGE];
     ask_for(&mut peer, &qp, write, &[], crate::limits::MAX_MESSAGE + 1);
     run(&mut peer);
     assert_eq!(verdict(&peer), Some(PeerReply::Silence));
@@ -154,7 +156,7 @@ fn a_message_longer_than_its_receive_is_refused_unfetched() {
 fn a_write_with_immediate_to_an_unknown_key_is_not_fetched() {
     let (_process, mut peer, qp) = known(slot(39));
     let sge = piece_of(&peer, vec![7_u8; 1 << 16].leak());
-    ask_for(&mut peer, &qp, [What::Write as u8, WANTS_REPLY | HAS_IMM], &[sge], 1 << 16);
+    ask_for(&mut peer, &qp, [EntryOp::Write as u8, WANTS_REPLY | HAS_IMM], &[sge], 1 << 16);
     run(&mut peer);
     let refused = WcReason::PeerKey;
     assert_eq!(verdict(&peer), Some(PeerReply::Refused(refused)));

@@ -12,7 +12,7 @@ use super::*;
 use crate::fabric::process::gather::{KEPT_SOURCES, SPARE};
 use crate::memory::published::{InFile, PublishedRegion};
 use crate::objects::deferred_work::DeferredWork;
-use crate::peers::process::region::Window;
+use crate::peers::process::region::MappedWindow;
 use crate::peers::process::regions::Regions;
 use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, reply_at};
 use crate::peers::process::windows::WINDOWS_PER_PEER;
@@ -40,7 +40,7 @@ fn key(nth: u32) -> u32 {
 }
 
 /// The peer registers the whole of a file, and has it mapped.
-fn mapped(peer: &Wild, key: u32, file: &OwnedFd) -> Weak<Window> {
+fn mapped(peer: &Wild, key: u32, file: &OwnedFd) -> Weak<MappedWindow> {
     peer.directory.publish(key, &whole(file));
     let published = peer.pair.theirs.find(key).unwrap();
     Arc::downgrade(&peer.pair.window(key, &published).unwrap())

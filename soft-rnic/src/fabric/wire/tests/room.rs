@@ -11,7 +11,7 @@ use roce_core::lengths::MAX_PACKET;
 
 use super::*;
 use crate::objects::cq::CqWriter;
-use crate::peers::wire::state::Wire;
+use crate::peers::wire::state::RoceWire;
 use crate::testing::queue_pair_of;
 use crate::udp::{Outbox, Port};
 
@@ -62,7 +62,7 @@ fn push(tx: &mut Outbox, to: SocketAddr, is_enough: impl Fn(&Outbox) -> bool) {
     }
 }
 
-fn second(wire: &Wire) -> &Port {
+fn second(wire: &RoceWire) -> &Port {
     &wire.send_ports.others()[0]
 }
 

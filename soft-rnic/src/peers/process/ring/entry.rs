@@ -17,7 +17,7 @@ pub(crate) struct Broken;
 /// The operation that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
-pub(crate) enum What {
+pub(crate) enum EntryOp {
     #[default]
     Send,
     /// With an immediate; without one it is only judged.
@@ -48,7 +48,7 @@ pub(crate) enum PayloadLocation {
 
 /// The part of an entry that a request is: all of it, or one of its two messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Part {
+pub(crate) enum EntryPart {
     #[default]
     Whole,
     First,
@@ -71,8 +71,8 @@ const SECOND_SOLICITED: u32 = 1 << 31;
 
 /// A request on its way to another process. It is not moved about: see `WqeRef`.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Request {
-    pub(crate) what: What,
+pub(crate) struct RingRequest {
+    pub(crate) what: EntryOp,
     pub(crate) flags: u8,
     pub(crate) location: PayloadLocation,
     /// Number of times that the sending queue pair was connected.
@@ -87,7 +87,7 @@ pub(crate) struct Request {
     pub(crate) len: u32,
     pub(crate) body: [u64; 4],
     /// The part of the entry that this is, in a request that was read.
-    pub(crate) part: Part,
+    pub(crate) part: EntryPart,
 }
 
 fn pair(low: u32, high: u32) -> u64 {
@@ -98,7 +98,7 @@ fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-impl Request {
+impl RingRequest {
     #[inline(always)]
     pub(super) fn words(&self) -> [u64; 8] {
         let kinds = u32::from_le_bytes([
@@ -126,14 +126,14 @@ impl Request {
     pub(super) fn take_over(&mut self, words: [u64; 8]) -> Result<(), Broken> {
         let [what, flags, location, incarnation] = halves(words[0]).1.to_le_bytes();
         let what = match what {
-            0 => What::Send,
-            1 => What::Write,
-            2 => What::Read,
-            3 => What::CompareSwap,
-            4 => What::FetchAdd,
-            5 => What::Datagram,
-            6 => What::Multicast,
-            7 => What::AtomicWrite,
+            0 => EntryOp::Send,
+            1 => EntryOp::Write,
+            2 => EntryOp::Read,
+            3 => EntryOp::CompareSwap,
+            4 => EntryOp::FetchAdd,
+            5 => EntryOp::Datagram,
+            6 => EntryOp::Multicast,
+            7 => EntryOp::AtomicWrite,
             _ => return Err(Broken),
         };
         let location = match location {
@@ -149,7 +149,7 @@ impl Request {
         (self.generation, self.number) = halves(words[2]);
         (self.imm, self.len) = halves(words[3]);
         self.body = [words[4], words[5], words[6], words[7]];
-        self.part = Part::Whole;
+        self.part = EntryPart::Whole;
         if self.location == PayloadLocation::Halves { self.split() } else { Ok(()) }
     }
 
@@ -175,7 +175,7 @@ impl Request {
 
     /// Reports whether it is for queue pairs that hear datagrams.
     pub(crate) fn is_datagram(&self) -> bool {
-        matches!(self.what, What::Datagram | What::Multicast)
+        matches!(self.what, EntryOp::Datagram | EntryOp::Multicast)
     }
 
     /// The multicast group that it names.
@@ -194,22 +194,22 @@ impl Request {
     /// The first message of two.
     #[inline(always)]
     fn split(&mut self) -> Result<(), Broken> {
-        let plain = self.what == What::Send && self.flags & !SOLICITED == WANTS_REPLY;
+        let plain = self.what == EntryOp::Send && self.flags & !SOLICITED == WANTS_REPLY;
         let is_half = |len: u32| len.wrapping_sub(1) < HALF as u32;
         if !plain || !is_half(self.len) || !is_half(self.imm & !SECOND_SOLICITED) {
             return Err(Broken);
         }
-        (self.part, self.location) = (Part::First, PayloadLocation::Body);
+        (self.part, self.location) = (EntryPart::First, PayloadLocation::Body);
         Ok(())
     }
 
     /// Becomes the second message of its entry, if it is the first of two.
     #[inline(always)]
     pub(crate) fn go_on(&mut self) -> bool {
-        if self.part != Part::First {
+        if self.part != EntryPart::First {
             return false;
         }
-        self.part = Part::Second;
+        self.part = EntryPart::Second;
         self.number = self.number.wrapping_add(1);
         self.len = self.imm & !SECOND_SOLICITED;
         let solicited = if self.imm == self.len { 0 } else { SOLICITED };
@@ -220,7 +220,7 @@ impl Request {
 
     /// The first message of its entry was executed, and this is the other one.
     pub(crate) fn is_second(&self) -> bool {
-        self.part == Part::Second
+        self.part == EntryPart::Second
     }
 }
 
