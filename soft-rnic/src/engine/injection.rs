@@ -16,12 +16,12 @@ use verbs_sys::ibv_event_type;
 
 use crate::engine::execution::{Execution, SqParts, rnr_nak};
 use crate::engine::link::{SendAttempt, SqLink};
-use crate::faults::queue::{Exposure, Fault};
+use crate::faults::queue::{Exposure, InjectedFault};
 use crate::objects::state::{Device, Qp};
 use crate::queues::outcome::{WaitCause, WqeOutcome};
 use crate::queues::wqe::{Wqe, WqeRef};
 use crate::reason::{Cause, WcReason};
-use crate::timing::simulation::State;
+use crate::timing::simulation::SimulationState;
 use crate::timing::timer::response_timeout_ns;
 use crate::trace::layout::wait;
 
@@ -33,7 +33,7 @@ const RNR_CODE: u8 = 1;
 impl Qp {
     /// The fault that strikes a request, before which all others were sent.
     #[cold]
-    pub(crate) fn next_fault(&self, wqe: &Wqe) -> Option<Fault> {
+    pub(crate) fn next_fault(&self, wqe: &Wqe) -> Option<InjectedFault> {
         let is_sent = !wqe.op.is_local();
         let exposure = Exposure {
             is_sent,
@@ -68,7 +68,7 @@ impl Qp {
     pub(crate) fn strike(
         self: &Arc<Qp>,
         parts: &mut SqParts<'_>,
-        fault: Fault,
+        fault: InjectedFault,
         mut execute: impl FnMut(&mut SqParts<'_>, bool) -> WqeOutcome,
     ) -> WqeOutcome {
         let mut delay_ns = 0;
@@ -77,7 +77,7 @@ impl Qp {
             faults.strike(fault);
             delay_ns = faults.delay_ns();
         }
-        if fault == Fault::Loss {
+        if fault == InjectedFault::Loss {
             let outcome = execute(parts, false);
             // One that waits has not been sent, and is lost when it is.
             parts.counters.faults += u64::from(!matches!(outcome, WqeOutcome::Blocked(..)));
@@ -86,10 +86,10 @@ impl Qp {
         }
         parts.counters.faults += 1;
         match fault {
-            Fault::Delay => WqeOutcome::Blocked(WaitCause::Delay, Some(delay_ns)),
-            Fault::Rnr => unanswered(parts, true),
-            Fault::Retry => unanswered(parts, false),
-            Fault::Flush | Fault::Loss => {
+            InjectedFault::Delay => WqeOutcome::Blocked(WaitCause::Delay, Some(delay_ns)),
+            InjectedFault::Rnr => unanswered(parts, true),
+            InjectedFault::Retry => unanswered(parts, false),
+            InjectedFault::Flush | InjectedFault::Loss => {
                 if self.enter_error(Cause::request(WcReason::InjectedFlush)) {
                     self.raise(ibv_event_type::IBV_EVENT_QP_FATAL);
                 }
@@ -121,7 +121,7 @@ impl Qp {
 
 /// Executes a request of a reliable connection, with the faults that a simulated device injects.
 pub(crate) fn execute_faulty(
-    sim: &State,
+    sim: &SimulationState,
     device: &Device,
     parts: &mut SqParts<'_>,
     request: &WqeRef<'_>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use verbs_sys::ibv_event_type;
 
-use super::tally::Tally;
+use super::tally::FaultTally;
 
 /// Events by their names in a plan.
 macro_rules! events {
@@ -98,12 +98,12 @@ impl Plan {
 pub(crate) struct SeededPlan {
     pub(crate) plan: Plan,
     pub(super) seed: u64,
-    pub(super) tally: Tally,
+    pub(super) tally: FaultTally,
 }
 
 impl SeededPlan {
     pub(super) fn new(plan: Plan, seed: u64) -> SeededPlan {
-        SeededPlan { plan, seed, tally: Tally::default() }
+        SeededPlan { plan, seed, tally: FaultTally::default() }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::queues::address::GidBytes;
 use crate::queues::qp_state::QueuePairState;
 use crate::timing::card::Card;
 use crate::timing::network::Network;
-use crate::timing::times::Distance;
+use crate::timing::times::DistanceState;
 use crate::udp::interface_index;
 use crate::{errno, limits};
 
@@ -172,7 +172,7 @@ impl Device {
 
     /// State that a simulated device has in addition.
     #[inline]
-    pub(crate) fn sim(&self) -> Option<&crate::timing::simulation::State> {
+    pub(crate) fn sim(&self) -> Option<&crate::timing::simulation::SimulationState> {
         match &self.kind {
             ExecutionMode::Simulated(state) => Some(state),
             _ => None,
@@ -181,7 +181,7 @@ impl Device {
 
     /// State that a distant device has in addition.
     #[inline]
-    pub(crate) fn distance(&self) -> Option<&Distance> {
+    pub(crate) fn distance(&self) -> Option<&DistanceState> {
         match &self.kind {
             ExecutionMode::Distant(distance) => Some(distance),
             _ => None,

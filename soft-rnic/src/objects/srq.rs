@@ -19,7 +19,7 @@ use crate::objects::state::{Context, Cq, Element, Pd, QueuedEvent, Srq, XrcSrq, 
 use crate::objects::users::Users;
 use crate::queues::queue_memory::Resource;
 use crate::queues::recv_ring::{RecvRing, SrqTaker, recv_len};
-use crate::timing::card::Turn;
+use crate::timing::card::SrqTimes;
 use crate::timing::charge::Charged;
 use crate::{errno, limits};
 
@@ -234,7 +234,7 @@ fn new(
         ring,
         taker: Padded::default(),
         users: Users::default(),
-        turn: Turn::default(),
+        turn: SrqTimes::default(),
         acks: Acks::default(),
         xrc,
         trace,

@@ -54,7 +54,7 @@ use crate::queues::qp_state::QpTransport;
 use crate::queues::queue_memory::{Allocators, QueueMemory};
 use crate::queues::recv_ring::{RecvRing, SrqTaker};
 use crate::queues::requester::RequesterState;
-use crate::timing::card::{Link, Turn};
+use crate::timing::card::{CardLink, SrqTimes};
 use crate::timing::network::Network;
 use crate::timing::timer::Timer;
 use crate::timing::times::Times;
@@ -214,7 +214,7 @@ pub(crate) struct Context {
     /// Shared with contexts that are imported from it, or it from them.
     pub(crate) handles: Arc<Handles>,
     /// Its card's, where operations cost something.
-    pub(crate) link: Link,
+    pub(crate) link: CardLink,
     /// The trace of the process, if it has one.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// The checker of the process, if one was asked for.
@@ -346,7 +346,7 @@ pub(crate) struct Srq {
     /// Queue pairs that use it.
     pub(crate) users: Users,
     /// The time from which it is free, on a card.
-    pub(crate) turn: Turn,
+    pub(crate) turn: SrqTimes,
     pub(crate) acks: Acks,
     /// Present in an XRC receive queue.
     pub(crate) xrc: Option<XrcSrq>,

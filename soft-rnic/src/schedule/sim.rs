@@ -28,7 +28,7 @@ use crate::queues::pending::PendingWqes;
 use crate::queues::qp_state::QueuePairState as QpState;
 use crate::queues::wqe::SqOp;
 use crate::reason::Cause;
-use crate::timing::simulation::{Faults, State};
+use crate::timing::simulation::{Faults, SimulationState};
 
 /// Time that a thread which drives a device sleeps where nothing can happen: at least, and at most.
 #[cfg(feature = "simulation")]
@@ -60,8 +60,11 @@ impl Simulation {
         // Relaxed: only has to be unique.
         let ordinal = ORDINAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("sim-{ordinal}");
-        let device =
-            Device::new(&name, ordinal, ExecutionMode::Simulated(State::new(seed, faults)));
+        let device = Device::new(
+            &name,
+            ordinal,
+            ExecutionMode::Simulated(SimulationState::new(seed, faults)),
+        );
         device.network.set(seed, faults.network);
         DEVICES.lock().push(Arc::clone(&device));
         Simulation { name, device }
@@ -108,7 +111,7 @@ impl Simulation {
     /// Virtual nanoseconds since the simulation began.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        self.device.sim().map_or(0, State::now)
+        self.device.sim().map_or(0, SimulationState::now)
     }
 
     /// Statistics of the device.
@@ -176,7 +179,7 @@ fn step(device: &Arc<Device>) -> bool {
 }
 
 /// Nothing can run: time jumps to the next deadline, if there is one.
-fn next_deadline(device: &Arc<Device>, sim: &State) -> bool {
+fn next_deadline(device: &Arc<Device>, sim: &SimulationState) -> bool {
     let Some(at) = device.timer.next() else { return false };
     // In a world, time passes for all of its threads.
     if host::is_in_world() {
@@ -198,7 +201,7 @@ impl Qp {
         runs && !sq.pending.is_empty() && sq.requester.waits.is_none()
     }
 
-    fn step(self: &Arc<Qp>, sim: &State, deferred: &mut DeferredWork) {
+    fn step(self: &Arc<Qp>, sim: &SimulationState, deferred: &mut DeferredWork) {
         let mut sq = self.sq.lock();
         if sim.strikes(sim.faults.qp_death) {
             sq.counters.faults += 1;

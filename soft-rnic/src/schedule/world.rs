@@ -14,7 +14,7 @@ use crate::objects::state::{Device, ExecutionMode, PeerProcesses};
 use crate::peers::process::names::SocketNames;
 use crate::timing::card::Card;
 use crate::timing::network::NetworkFaults;
-use crate::timing::times::Distance;
+use crate::timing::times::DistanceState;
 use crate::udp::{Port, WorldNetwork};
 
 /// Kind of a world's device, by the time at which it does what is posted.
@@ -78,10 +78,10 @@ impl WorldDevice {
         let kind = match kind {
             WorldKind::Near | WorldKind::Process(_) => ExecutionMode::Synchronous,
             WorldKind::Distant(time) => {
-                ExecutionMode::Distant(Distance::new(time.as_nanos() as u64, None))
+                ExecutionMode::Distant(DistanceState::new(time.as_nanos() as u64, None))
             }
             WorldKind::Card => {
-                ExecutionMode::Distant(Distance::new(0, Card::named("connectx5", 1.0)))
+                ExecutionMode::Distant(DistanceState::new(0, Card::named("connectx5", 1.0)))
             }
         };
         let (name, ordinal) = next_name();

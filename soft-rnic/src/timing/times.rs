@@ -17,7 +17,7 @@ use crate::timing::card::Card;
 
 /// Additional state of a distant device.
 #[derive(Debug)]
-pub(crate) struct Distance {
+pub(crate) struct DistanceState {
     pub(crate) round_trip_ns: u64,
     /// Costs of its cards' operations; `None` if they cost nothing.
     pub(crate) card: Option<Card>,
@@ -32,9 +32,9 @@ pub(crate) struct Distance {
     pub(crate) timed_for: AtomicU64,
 }
 
-impl Distance {
-    pub(crate) fn new(round_trip_ns: u64, card: Option<Card>) -> Distance {
-        Distance {
+impl DistanceState {
+    pub(crate) fn new(round_trip_ns: u64, card: Option<Card>) -> DistanceState {
+        DistanceState {
             round_trip_ns,
             card,
             epoch: host::time::now(),
@@ -49,7 +49,7 @@ impl Distance {
         host::time::since(self.epoch).as_nanos() as u64
     }
 
-    pub(crate) fn push(&self, qpn: u32, times: Transit) {
+    pub(crate) fn push(&self, qpn: u32, times: TransitTimes) {
         let mut events = self.events.lock();
         events.push(Reverse((times.arrival, qpn)));
         events.push(Reverse((times.answer, qpn)));
@@ -75,7 +75,7 @@ impl Distance {
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     /// Positions and times of the requests in the queue, oldest first.
-    times: VecDeque<(u32, Transit)>,
+    times: VecDeque<(u32, TransitTimes)>,
     /// The time from which the next one may leave.
     left: u64,
     /// Times at which the READs and atomics under way are answered.
@@ -87,27 +87,27 @@ pub(crate) struct Times {
 
 /// Limits of a card for one queue pair.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct CardLimits {
     /// Nanoseconds from a request to the next one.
     between: u64,
     /// READs and atomics under way.
     reads: u32,
 }
 
-impl Limits {
-    pub(crate) fn of(card: &Card) -> Limits {
-        Limits { between: card.between_requests(), reads: card.reads() }
+impl CardLimits {
+    pub(crate) fn of(card: &Card) -> CardLimits {
+        CardLimits { between: card.between_requests(), reads: card.reads() }
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { between: 0, reads: u32::MAX }
+impl Default for CardLimits {
+    fn default() -> CardLimits {
+        CardLimits { between: 0, reads: u32::MAX }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Transit {
+pub(crate) struct TransitTimes {
     pub(crate) arrival: u64,
     pub(crate) answer: u64,
 }
@@ -119,9 +119,9 @@ impl Times {
         at: u64,
         requester: &RequesterState,
         wqe: &Wqe,
-        limits: Limits,
-        transit: impl FnOnce(u64) -> Transit,
-    ) -> Transit {
+        limits: CardLimits,
+        transit: impl FnOnce(u64) -> TransitTimes,
+    ) -> TransitTimes {
         let transit = self.plan(at, requester, wqe, limits, transit);
         self.times.push_back((wqe.position, transit));
         transit
@@ -132,9 +132,9 @@ impl Times {
         at: u64,
         requester: &RequesterState,
         wqe: &Wqe,
-        limits: Limits,
-        transit: impl FnOnce(u64) -> Transit,
-    ) -> Transit {
+        limits: CardLimits,
+        transit: impl FnOnce(u64) -> TransitTimes,
+    ) -> TransitTimes {
         let mut leaves = self.left.max(at);
         if wqe.fence {
             leaves = leaves.max(self.answers.back().copied().unwrap_or(0));
@@ -169,7 +169,7 @@ impl Times {
         }
     }
 
-    pub(crate) fn nth(&self, n: u32) -> Option<Transit> {
+    pub(crate) fn nth(&self, n: u32) -> Option<TransitTimes> {
         self.times.get(n as usize).map(|(_, transit)| *transit)
     }
 }

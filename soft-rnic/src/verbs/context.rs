@@ -19,7 +19,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Device, QueuedEvent};
 use crate::objects::{srq, timed_events};
 use crate::peers::wire::port_state::PortState;
-use crate::timing::card::Link;
+use crate::timing::card::CardLink;
 use crate::trace::layout::Kind;
 use crate::verbs::post;
 use crate::{errno, limits};
@@ -77,7 +77,7 @@ impl Context {
         abi.context.num_comp_vectors = 1;
         abi.context.abi_compat = VERBS_ABI_IS_EXTENDED;
         Arc::new(Context {
-            link: Link::default(),
+            link: CardLink::default(),
             abi: UnsafeCell::new(abi),
             device,
             events,

@@ -26,7 +26,7 @@ use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::queues::requester::RequesterState;
 use crate::queues::wqe::{SqOp, Wqe, WqeRef};
 use crate::timing::charge::charge;
-use crate::timing::times::Distance;
+use crate::timing::times::DistanceState;
 use crate::trace::layout::flag;
 use crate::trace::queue::Posting;
 
@@ -361,7 +361,7 @@ unsafe fn post_queued<'a>(
     let (mut deferred, mut result) = (DeferredWork::default(), Ok(()));
     let device = &qp.pd.context.device;
     let card = device.charging_card().map(|card| (card, host::time::now()));
-    let began = card.and(device.distance()).map_or(0, Distance::now);
+    let began = card.and(device.distance()).map_or(0, DistanceState::now);
     let mut sq = held.unwrap_or_else(|| qp.object().sq.lock());
     let mut posted = 0;
     while !wr.is_null() {

@@ -18,7 +18,7 @@ use crate::objects::state::{Qp, Sq};
 use crate::peers::process::serving::{BLOCKED_RETRY_NS, BlockingFlags, Serving, serves};
 use crate::queues::outcome::WaitCause;
 
-use super::out::Out;
+use super::out::OutRing;
 
 /// While it lives, the holder of the send queue is in a blocking section.
 pub(super) struct BlockingSection<'q>(&'q Qp);
@@ -51,7 +51,7 @@ impl Qp {
     #[cold]
     pub(super) fn begin_paging(
         self: &Arc<Qp>,
-        out: Option<&mut Out<'_>>,
+        out: Option<&mut OutRing<'_>>,
         execution: &mut Execution<'_>,
     ) -> Option<BlockingSection<'_>> {
         if serves() {

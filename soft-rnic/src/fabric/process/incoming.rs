@@ -57,7 +57,7 @@ impl core::fmt::Debug for ProgressEngine {
 
 /// The point up to which a thread takes what a process has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Until {
+pub(super) enum TakeUntil {
     /// Until there is nothing more, or others have their turn.
     Empty,
     /// Up to the first long message, so that the program can handle one, and post its receive
@@ -100,13 +100,13 @@ impl ProgressEngine {
 
     /// Takes what is there. Whether there was anything.
     pub(crate) fn run(&mut self, device: &Device, deferred: &mut DeferredWork) -> bool {
-        self.run_of(device, deferred, Until::Empty, |_| true)
+        self.run_of(device, deferred, TakeUntil::Empty, |_| true)
     }
 
     /// As [`run`](Self::run), for a thread that polls: of each process up to the first long
     /// message only.
     pub(super) fn run_for_poll(&mut self, device: &Device, deferred: &mut DeferredWork) -> bool {
-        let any = self.run_of(device, deferred, Until::LongMessage, |_| true);
+        let any = self.run_of(device, deferred, TakeUntil::LongMessage, |_| true);
         self.in_vain = if any { 0 } else { self.in_vain.wrapping_add(1) };
         any
     }
@@ -134,14 +134,14 @@ impl ProgressEngine {
         // There is nothing to be fetched any more.
         self.give_up(pair);
         self.sides.iter_mut().filter(|side| is_it(side)).for_each(|side| side.is_heard_out = true);
-        let _ = (0..LEFT).all(|_| self.run_of(device, deferred, Until::Empty, is_it));
+        let _ = (0..LEFT).all(|_| self.run_of(device, deferred, TakeUntil::Empty, is_it));
     }
 
     fn run_of(
         &mut self,
         device: &Device,
         deferred: &mut DeferredWork,
-        until: Until,
+        until: TakeUntil,
         is_wanted: impl Fn(&ReadSide) -> bool,
     ) -> bool {
         let ProgressEngine { sides, qps, scratch, broken, wants, spare, .. } = self;
@@ -155,7 +155,7 @@ impl ProgressEngine {
             if side.has_nothing() || side.pair.is_dead() {
                 continue;
             }
-            let mut kept = Kept { device, qps };
+            let mut kept = RecentQps { device, qps };
             match side.run(&mut kept, scratch, deferred, until) {
                 Ok(did) => {
                     any |= did;
@@ -179,12 +179,12 @@ impl ProgressEngine {
 }
 
 /// Queue pairs that were looked up lately.
-struct Kept<'k> {
+struct RecentQps<'k> {
     device: &'k Device,
     qps: &'k mut Vec<Option<Arc<Qp>>>,
 }
 
-impl Kept<'_> {
+impl RecentQps<'_> {
     fn find(&mut self, number: u32) -> Option<&Arc<Qp>> {
         let entry = &mut self.qps[number as usize % KEPT];
         let known = |qp: &Arc<Qp>| qp.num == number && qp.state() != QueuePairState::Destroyed;
@@ -214,10 +214,10 @@ impl ReadSide {
 
     fn run(
         &mut self,
-        kept: &mut Kept<'_>,
+        kept: &mut RecentQps<'_>,
         scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
-        until: Until,
+        until: TakeUntil,
     ) -> Result<bool, Broken> {
         let replies = self.take_replies(kept, deferred)?;
         let requests = self.take_requests(kept, scratch, deferred, until)?;
@@ -234,7 +234,7 @@ impl ReadSide {
 
     fn take_replies(
         &mut self,
-        kept: &mut Kept<'_>,
+        kept: &mut RecentQps<'_>,
         deferred: &mut DeferredWork,
     ) -> Result<bool, Broken> {
         let first = self.replies_read;
@@ -270,10 +270,10 @@ impl ReadSide {
 
     fn take_requests(
         &mut self,
-        kept: &mut Kept<'_>,
+        kept: &mut RecentQps<'_>,
         scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
-        until: Until,
+        until: TakeUntil,
     ) -> Result<bool, Broken> {
         if self.fetch.is_awaited() || self.pauses {
             return Ok(false);
@@ -297,7 +297,7 @@ impl ReadSide {
                 self.pair.outgoing.requests_read.store(published, Ordering::Release);
             }
             let is_enough = self.requests.wrapping_sub(first) >= AT_ONCE
-                || (until == Until::LongMessage && self.took_long);
+                || (until == TakeUntil::LongMessage && self.took_long);
             if is_enough && !request.is_second() {
                 break;
             }
@@ -362,7 +362,7 @@ impl ReadSide {
     fn take_run(
         &mut self,
         request: &mut RingRequest,
-        kept: &mut Kept<'_>,
+        kept: &mut RecentQps<'_>,
         scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
     ) -> Result<bool, Broken> {

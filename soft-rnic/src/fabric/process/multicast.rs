@@ -26,7 +26,7 @@ use crate::queues::address::DatagramAddress;
 use crate::queues::outcome::WqeOutcome;
 use crate::queues::requester::{FanOut, RequesterState};
 
-use super::out::Out;
+use super::out::OutRing;
 
 impl PeerProcesses {
     /// The first process from a slot on that may have members of a group.
@@ -112,6 +112,6 @@ impl Qp {
         let mut request = self.datagram(message.wqe, message.local, to, qkey);
         request.what = EntryOp::Multicast;
         request.name_group(&to.gid);
-        Out::new(pair).put_data(&mut request, message.local)
+        OutRing::new(pair).put_data(&mut request, message.local)
     }
 }

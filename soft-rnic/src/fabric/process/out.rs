@@ -25,15 +25,15 @@ const _: () = assert!(COPIED_UNMAPPED <= DATA as u64 / 4, "the next ones are cop
 
 /// The writing side of a ring, locked once for a list; what was put is visible when it
 /// is let go.
-pub(super) struct Out<'a> {
+pub(super) struct OutRing<'a> {
     pub(super) pair: &'a ProcessPair,
     held: Option<Guard<'a, RequestWriter>>,
     any: bool,
 }
 
-impl<'a> Out<'a> {
-    pub(super) fn new(pair: &'a ProcessPair) -> Out<'a> {
-        Out { pair, held: None, any: false }
+impl<'a> OutRing<'a> {
+    pub(super) fn new(pair: &'a ProcessPair) -> OutRing<'a> {
+        OutRing { pair, held: None, any: false }
     }
 
     /// Room for a request of queue pair `qpn`, and where its data go. Without any, it is
@@ -188,7 +188,7 @@ impl<'a> Out<'a> {
     }
 }
 
-impl Drop for Out<'_> {
+impl Drop for OutRing<'_> {
     fn drop(&mut self) {
         self.release();
     }

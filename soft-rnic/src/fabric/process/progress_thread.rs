@@ -208,18 +208,18 @@ impl PeerProcesses {
 
 /// The doorbell, for the one thread that waits for it.
 #[derive(Debug)]
-pub(crate) struct Watch<'a> {
+pub(crate) struct DoorbellWatch<'a> {
     doorbell: &'a OwnedFd,
     is_watched: &'a AtomicBool,
 }
 
-impl AsFd for Watch<'_> {
+impl AsFd for DoorbellWatch<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.doorbell.as_fd()
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for DoorbellWatch<'_> {
     fn drop(&mut self) {
         self.is_watched.store(false, Ordering::Relaxed);
     }
@@ -261,14 +261,14 @@ pub(crate) fn before_waiting(
 /// The doorbell, for a thread that has called [`before_waiting`] and waits now, unless
 /// another one has it.
 #[cold]
-pub(crate) fn watch_doorbell(device: &Device) -> Option<Watch<'_>> {
+pub(crate) fn watch_doorbell(device: &Device) -> Option<DoorbellWatch<'_>> {
     if !has_pairs(device) {
         return None;
     }
     let peers = device.peers.as_ref()?;
     let (here, is_watched) = (peers.claimed()?, &peers.progress_thread.is_watched);
     let is_ours = !is_watched.swap(true, Ordering::Relaxed);
-    is_ours.then(|| Watch { doorbell: &here.doorbell, is_watched })
+    is_ours.then(|| DoorbellWatch { doorbell: &here.doorbell, is_watched })
 }
 
 impl Device {

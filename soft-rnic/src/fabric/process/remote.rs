@@ -42,8 +42,8 @@ use crate::queues::wqe;
 use crate::reason::WcReason;
 use crate::timing::timer::response_timeout_ns;
 
-use super::one_sided::Access;
-use super::out::{COPIED, Out};
+use super::one_sided::AccessAttempt;
+use super::out::{COPIED, OutRing};
 use requests::flags_of;
 
 /// Longest time, in nanoseconds, after which a request to a peer's process that has died fails: one
@@ -107,7 +107,7 @@ impl RemotePeer {
 /// The hold on a peer in another process; `XRC` says whether requests go over XRC.
 pub(crate) struct RemoteLink<'l, const XRC: bool> {
     pub(super) remote: &'l mut RemotePeer,
-    pub(super) out: Option<Out<'l>>,
+    pub(super) out: Option<OutRing<'l>>,
 }
 
 impl RemotePeer {
@@ -121,7 +121,7 @@ impl RemotePeer {
         self.look_up(qp);
         // Lent, not shared: its count of owners lies where all threads of the process look.
         let pair = self.pair.take();
-        let mut link = RemoteLink { out: pair.as_deref().map(Out::new), remote: self };
+        let mut link = RemoteLink { out: pair.as_deref().map(OutRing::new), remote: self };
         let result = act(&mut link);
         drop(link);
         self.pair = pair;
@@ -177,16 +177,16 @@ impl<'a, const XRC: bool> SqLink<'a> for RemoteLink<'_, XRC> {
             return SendAttempt::Later;
         }
         match qp.one_sided::<XRC>(requester, &local, remote, out, execution, request) {
-            Access::Done => {
+            AccessAttempt::Done => {
                 remote.bound = remote.generation;
                 SendAttempt::Ended(qp.judge(requester, PeerReply::Done, len))
             }
-            Access::Judge => qp.refer::<XRC>(requester, &local, remote, out, request),
-            Access::Later => {
+            AccessAttempt::Judge => qp.refer::<XRC>(requester, &local, remote, out, request),
+            AccessAttempt::Later => {
                 execution.deferred.push(WorkItem::Attach(Arc::clone(qp), out.pair.pid));
                 SendAttempt::Later
             }
-            Access::Ended(outcome) => SendAttempt::Ended(outcome),
+            AccessAttempt::Ended(outcome) => SendAttempt::Ended(outcome),
         }
     }
 
@@ -228,10 +228,10 @@ impl<'a, const XRC: bool> SqLink<'a> for RemoteLink<'_, XRC> {
             _ if request.wqe.takes_receive() => PeerReply::Silence,
             _ => match qp.one_sided::<XRC>(requester, &local, self.remote, out, execution, request)
             {
-                Access::Done => PeerReply::Done,
+                AccessAttempt::Done => PeerReply::Done,
                 // Lost, as it may be: the network is one that loses.
-                Access::Judge | Access::Later => PeerReply::Silence,
-                Access::Ended(outcome) => return outcome,
+                AccessAttempt::Judge | AccessAttempt::Later => PeerReply::Silence,
+                AccessAttempt::Ended(outcome) => return outcome,
             },
         };
         qp.judge(requester, reply, len)
@@ -299,7 +299,7 @@ impl Qp {
         let flags = flags_of(&request);
         let mut sent = RingRequest { len: len as u32, ..self.request(remote, &request, to, flags) };
         let fits = len <= DATA as usize / 4;
-        wqe.takes_receive() && fits && Out::new(&pair).put_data(&mut sent, payload)
+        wqe.takes_receive() && fits && OutRing::new(&pair).put_data(&mut sent, payload)
     }
 
     /// There is no pair: the process has to be met first, or is not there.

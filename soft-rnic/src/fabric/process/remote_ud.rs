@@ -15,7 +15,7 @@ use crate::queues::requester::RequesterState;
 use crate::queues::wqe;
 use crate::queues::wqe::Wqe;
 
-use super::out::Out;
+use super::out::OutRing;
 
 impl Qp {
     /// Reports whether an address leads to another process.
@@ -80,7 +80,7 @@ impl Qp {
         to: &DatagramAddress,
         qkey: u32,
     ) -> bool {
-        Out::new(pair).put_data(&mut self.datagram(wqe, local, to, qkey), local)
+        OutRing::new(pair).put_data(&mut self.datagram(wqe, local, to, qkey), local)
     }
 
     /// Returns the request that goes into the ring.

@@ -8,9 +8,9 @@ use crate::check::report::Kind;
 use crate::objects::state::Qp;
 use crate::queues::wqe::Wqe;
 
-use super::target::Here;
+use super::target::QpTarget;
 
-impl Here<'_, '_> {
+impl QpTarget<'_, '_> {
     /// A receive request has been taken; nothing was written to its buffer yet. A shared queue's
     /// lock is held.
     #[cold]

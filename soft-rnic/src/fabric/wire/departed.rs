@@ -14,7 +14,7 @@ use roce_core::codec::Packet;
 use roce_core::icrc::Flow;
 use roce_core::responder::{AccessError, Refusal, Target};
 
-use super::responder::Buffers;
+use super::responder::RequestBuffers;
 use crate::clock;
 use crate::copy::summed_bytes;
 use crate::objects::deferred_work::DeferredWork;
@@ -39,7 +39,7 @@ impl Qp {
 
     /// Returns the READs that its peer may still ask for.
     fn read_again(self: &Arc<Qp>, responder: &mut state::ResponderState) -> Vec<KeptRead> {
-        let (mut buffers, mut deferred) = (Buffers::new(), DeferredWork::default());
+        let (mut buffers, mut deferred) = (RequestBuffers::new(), DeferredWork::default());
         let (mut all, mut left) = (Vec::new(), KEPT);
         let Some((ReceivingMachine::Reliable(machine), mut here)) =
             self.here(responder, &mut buffers, &mut deferred)
@@ -108,7 +108,7 @@ impl RoceWire {
         }) else {
             return false;
         };
-        let mut kept = Kept { reads, found: &[] };
+        let mut kept = DepartedReads { reads, found: &[] };
         if kept.read(reth.rkey, reth.va, reth.len).is_err() {
             return false;
         }
@@ -126,12 +126,12 @@ impl RoceWire {
 }
 
 /// The READs that were kept of a queue pair that has ended: it can still be asked for them.
-struct Kept<'k> {
+struct DepartedReads<'k> {
     reads: &'k [KeptRead],
     found: &'k [u8],
 }
 
-impl Target for Kept<'_> {
+impl Target for DepartedReads<'_> {
     fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), AccessError> {
         let found = self.reads.iter().find_map(|read| read.part(rkey, va, length));
         self.found = found.ok_or(Refusal::Access)?;

@@ -54,7 +54,7 @@ const LACKING: [Errno; 11] = [
 const _: () = assert!(PLACES as usize <= SHARED);
 
 /// The port and the place of a process that has joined, and the others.
-pub(super) struct Joined {
+pub(super) struct JoinedPort {
     pub(super) port: Port,
     /// The place of this process on the address, if there can be others.
     pub(super) place: Option<u32>,
@@ -65,7 +65,7 @@ pub(super) struct Joined {
 }
 
 /// Joins the processes of an address, or is the first one.
-pub(super) fn join(addr: SocketAddr) -> Result<Joined, PortError> {
+pub(super) fn join(addr: SocketAddr) -> Result<JoinedPort, PortError> {
     let names = SocketNames::of_address(addr.ip(), PLACES);
     let turn = match JoinTurn::take(&names, TURN_WITHIN) {
         Ok(turn) => turn,
@@ -86,16 +86,20 @@ pub(super) fn join(addr: SocketAddr) -> Result<Joined, PortError> {
     let port = Port::take_place(core::mem::replace(own, copy), addr).map_err(error)?;
     here.share(sockets);
     let place = Some(here.slot);
-    Ok(Joined { port, place, peers: Some(PeerProcesses::of(here)), _turn: Some(turn) })
+    Ok(JoinedPort { port, place, peers: Some(PeerProcesses::of(here)), _turn: Some(turn) })
 }
 
 /// Binds the address for this process alone, if the system lacks what joining takes.
-fn alone_after(addr: SocketAddr, what: &'static str, errno: Errno) -> Result<Joined, PortError> {
+fn alone_after(
+    addr: SocketAddr,
+    what: &'static str,
+    errno: Errno,
+) -> Result<JoinedPort, PortError> {
     if !LACKING.contains(&errno) {
         let error = PortError::new(addr, "joining the processes of", errno);
         return Err(PortError { why: Some(format!("it takes {what}")), ..error });
     }
-    Ok(Joined { port: Port::bind(addr)?, place: None, peers: None, _turn: None })
+    Ok(JoinedPort { port: Port::bind(addr)?, place: None, peers: None, _turn: None })
 }
 
 /// The sockets of all places: those of a member, or new ones.

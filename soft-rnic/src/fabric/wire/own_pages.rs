@@ -24,15 +24,15 @@ use crate::reason::WcReason;
 pub(super) const LOOK_AGAIN_NS: u64 = 5_000_000;
 
 /// The reason that a request is not sent.
-pub(super) enum Unsent {
+pub(super) enum UnsentReason {
     /// Its pages are not there yet.
     Later,
     Failed(WcReason),
 }
 
-impl From<WcReason> for Unsent {
-    fn from(reason: WcReason) -> Unsent {
-        Unsent::Failed(reason)
+impl From<WcReason> for UnsentReason {
+    fn from(reason: WcReason) -> UnsentReason {
+        UnsentReason::Failed(reason)
     }
 }
 
@@ -67,7 +67,7 @@ impl Qp {
         request: &WqeRef<'_>,
         room: &mut SpanBuf,
         own: &mut OwnPages,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), UnsentReason> {
         let len = request.len();
         let found = self.local_unless(requester, request, len, room, |access, mut spans| {
             self.find_on_demand(request, access, len, &mut spans)?;
@@ -76,8 +76,8 @@ impl Qp {
             match own.look(self, pieces, || pieces.to_vec(), is_written) {
                 // Pages that are there may not permit the access.
                 Presence::There if len > LOOKED_AT as u64 || bring(pieces, is_written) => Ok(spans),
-                Presence::Unknown => Err(Unsent::Later),
-                _ => Err(Unsent::Failed(WcReason::LocalGone)),
+                Presence::Unknown => Err(UnsentReason::Later),
+                _ => Err(UnsentReason::Failed(WcReason::LocalGone)),
             }
         });
         found.map(drop)

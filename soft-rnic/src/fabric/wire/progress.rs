@@ -34,7 +34,7 @@ pub(super) const LONGEST_AWAY: Duration = Duration::from_micros(400);
 
 /// The packets that a look takes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Look {
+pub(super) enum LookScope {
     /// Packets to the device's own address.
     Own,
     /// Packets to groups as well. If it may defer, it leaves acknowledgements to what the program
@@ -54,7 +54,7 @@ pub(crate) fn look(device: &Arc<Device>) {
     let rx = rx.give_way();
     // Relaxed: it is cleared under this lock.
     let may_defer = wire.is_watched.load(Ordering::Relaxed);
-    if progress(device, wire, rx, Look::Whole { may_defer }) {
+    if progress(device, wire, rx, LookScope::Whole { may_defer }) {
         wire.leave();
     }
 }
@@ -81,7 +81,7 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
         return;
     }
     if let Some(rx) = wire.rx.try_lock()
-        && progress(device, wire, rx, Look::Own)
+        && progress(device, wire, rx, LookScope::Own)
     {
         wire.leave();
     }
@@ -138,13 +138,13 @@ pub(super) fn progress(
     device: &Arc<Device>,
     wire: &RoceWire,
     mut rx: Guard<'_, Rx>,
-    look: Look,
+    look: LookScope,
 ) -> bool {
     let (mut deferred, mut shared) = (DeferredWork::default(), Answering::new());
-    let may_defer = matches!(look, Look::Whole { may_defer: true });
+    let may_defer = matches!(look, LookScope::Whole { may_defer: true });
     let mut has_more = take_own(device, wire, &mut rx, may_defer, (&mut shared, &mut deferred));
     let Rx { inbox, groups, answering, faults, .. } = &mut *rx;
-    if matches!(look, Look::Whole { .. }) {
+    if matches!(look, LookScope::Whole { .. }) {
         let of_groups = (&mut shared, &mut deferred);
         has_more |= take_from_groups(
             device,

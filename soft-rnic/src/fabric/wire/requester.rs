@@ -30,7 +30,7 @@ use crate::queues::wqe;
 use crate::reason::WcReason;
 use crate::udp::Outbox;
 
-use super::own_pages::{LOOK_AGAIN_NS, Unsent};
+use super::own_pages::{LOOK_AGAIN_NS, UnsentReason};
 use super::packets::HOLDS_FROM;
 use super::requests::{copy_payload, request_of, span_of};
 use super::responder::Answering;
@@ -69,8 +69,8 @@ impl<'a> SqLink<'a> for Reliable {
         let SqParts { requester, scratch, .. } = parts;
         match qp.check_local(requester, request, &mut scratch.local, &mut self.own) {
             Ok(()) => {}
-            Err(Unsent::Later) => return SendAttempt::Later,
-            Err(Unsent::Failed(reason)) => return fails(reason, self.sent()),
+            Err(UnsentReason::Later) => return SendAttempt::Later,
+            Err(UnsentReason::Failed(reason)) => return fails(reason, self.sent()),
         }
         let Some(asked) = request_of(request) else {
             return fails(WcReason::Operation, self.sent());

@@ -29,11 +29,11 @@ use crate::reason::WcReason;
 use crate::udp::Datagram;
 
 use super::paging::{Paging, peer_of};
-use super::target::Here;
+use super::target::QpTarget;
 
 /// The answer that is still owed to the peer of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owed {
+pub(super) enum OwedAnswer {
     Nothing,
     /// Behind the batch.
     Answer,
@@ -44,16 +44,16 @@ pub(super) enum Owed {
 /// The receiving side of a queue pair, from the first request of a run on. To take the lock for
 /// each packet would cost more than the packet: an atomic exchange waits until the bytes before it,
 /// which were copied to memory that is in no cache, are there.
-pub(super) type Held<'q> = Option<Guard<'q, state::ResponderState>>;
+pub(super) type HeldResponder<'q> = Option<Guard<'q, state::ResponderState>>;
 
 /// The buffers and the allowance that the requests of one batch share.
 pub(super) struct Answering {
-    pub(super) buffers: Buffers,
+    pub(super) buffers: RequestBuffers,
     pub(super) allowance: Allowance,
 }
 
 /// Room for what one request takes or gives.
-pub(super) struct Buffers {
+pub(super) struct RequestBuffers {
     room: SpanBuf,
     payload: Vec<u8>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Buffers {
 impl Answering {
     /// For a look, whose answers are limited by `allowance`.
     pub(super) fn with(allowance: Allowance) -> Answering {
-        Answering { buffers: Buffers::new(), allowance }
+        Answering { buffers: RequestBuffers::new(), allowance }
     }
 
     pub(super) fn new() -> Answering {
@@ -69,10 +69,10 @@ impl Answering {
     }
 }
 
-impl Buffers {
-    pub(super) fn new() -> Buffers {
+impl RequestBuffers {
+    pub(super) fn new() -> RequestBuffers {
         // SAFETY: what it is made for owns it, and hands it out to one queue pair at a time.
-        Buffers { room: unsafe { SpanBuf::new() }, payload: Vec::new() }
+        RequestBuffers { room: unsafe { SpanBuf::new() }, payload: Vec::new() }
     }
 }
 
@@ -126,17 +126,17 @@ impl Qp {
     /// Takes a request, to an address of this device or of a group.
     pub(super) fn serve<'q>(
         self: &'q Arc<Qp>,
-        held: &mut Held<'q>,
+        held: &mut HeldResponder<'q>,
         packet: &Packet<'_>,
         datagram: &Datagram<'_>,
         destination: GidBytes,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
-    ) -> Owed {
+    ) -> OwedAnswer {
         let headers = &packet.headers;
         if self.state() == QueuePairState::Err {
             self.serve_late(held, headers);
-            return Owed::Nothing;
+            return OwedAnswer::Nothing;
         }
         self.with_machine(held, (answering, deferred), |machine, here| match machine {
             ReceivingMachine::Reliable(machine) => {
@@ -168,7 +168,7 @@ impl Qp {
 
     /// Takes a request that arrived although the queue pair is in the error state.
     #[cold]
-    fn serve_late<'q>(&'q self, held: &mut Held<'q>, headers: &Headers) {
+    fn serve_late<'q>(&'q self, held: &mut HeldResponder<'q>, headers: &Headers) {
         let Some(device) = self.pd.context.device.wire() else { return };
         let responder = held.get_or_insert_with(|| self.responder.lock());
         if let Some(WireRq {
@@ -183,11 +183,11 @@ impl Qp {
     /// Takes a packet that breaks the rules, for the next request.
     pub(super) fn serve_malformed<'q>(
         self: &'q Arc<Qp>,
-        held: &mut Held<'q>,
+        held: &mut HeldResponder<'q>,
         psn: Psn,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
-    ) -> Owed {
+    ) -> OwedAnswer {
         self.with_machine(held, (answering, deferred), |machine, here| match machine {
             ReceivingMachine::Reliable(machine) => machine.on_malformed(psn, here),
             _ => Outcome::Dropped,
@@ -196,16 +196,16 @@ impl Qp {
 
     fn with_machine<'q>(
         self: &'q Arc<Qp>,
-        held: &mut Held<'q>,
+        held: &mut HeldResponder<'q>,
         (answering, deferred): (&mut Answering, &mut DeferredWork),
-        act: impl FnOnce(&mut ReceivingMachine, &mut Here<'_, '_>) -> Outcome,
-    ) -> Owed {
+        act: impl FnOnce(&mut ReceivingMachine, &mut QpTarget<'_, '_>) -> Outcome,
+    ) -> OwedAnswer {
         let guard = held.get_or_insert_with(|| self.responder.lock());
         if !self.state().receives() {
-            return Owed::Nothing;
+            return OwedAnswer::Nothing;
         }
         let Some((machine, mut here)) = self.here(guard, &mut answering.buffers, deferred) else {
-            return Owed::Nothing;
+            return OwedAnswer::Nothing;
         };
         let outcome = act(machine, &mut here);
         if outcome != Outcome::Accepted {
@@ -213,13 +213,13 @@ impl Qp {
         }
         let denied = here.denied;
         let owed = match machine {
-            ReceivingMachine::Reliable(machine) if machine.reports_gap() => Owed::Nak,
-            ReceivingMachine::Reliable(machine) if machine.has_response() => Owed::Answer,
-            _ => Owed::Nothing,
+            ReceivingMachine::Reliable(machine) if machine.reports_gap() => OwedAnswer::Nak,
+            ReceivingMachine::Reliable(machine) if machine.has_response() => OwedAnswer::Answer,
+            _ => OwedAnswer::Nothing,
         };
         // Relaxed: a thread that replies has seen the completion, which is published behind it.
         // (Most find it set: the line is others' to read.)
-        if owed != Owed::Nothing && !self.owes_response.load(Ordering::Relaxed) {
+        if owed != OwedAnswer::Nothing && !self.owes_response.load(Ordering::Relaxed) {
             self.owes_response.store(true, Ordering::Relaxed);
         }
         drop(here);
@@ -256,9 +256,9 @@ impl Qp {
     pub(super) fn here<'h, 'a: 'h>(
         self: &'a Arc<Qp>,
         responder: &'h mut state::ResponderState,
-        buffers: &'h mut Buffers,
+        buffers: &'h mut RequestBuffers,
         deferred: &'h mut DeferredWork,
-    ) -> Option<(&'h mut ReceivingMachine, Here<'h, 'a>)> {
+    ) -> Option<(&'h mut ReceivingMachine, QpTarget<'h, 'a>)> {
         let state::ResponderState {
             wire,
             consumer,
@@ -270,7 +270,7 @@ impl Qp {
         } = responder;
         let WireRq { machine, taken, kept, asked, path, .. } = wire.as_deref_mut()?;
         let workers = &self.pd.context.device.wire()?.workers;
-        let here = Here {
+        let here = QpTarget {
             qp: self,
             rights: (*access, u32::from(*max_dest_rd_atomic)),
             dest_qpn: *dest_qpn,
@@ -314,7 +314,7 @@ impl Qp {
     pub(super) fn answer_peer(
         self: &Arc<Qp>,
         device: &RoceWire,
-        (buffers, allowance): (&mut Buffers, &mut Allowance),
+        (buffers, allowance): (&mut RequestBuffers, &mut Allowance),
         deferred: &mut DeferredWork,
     ) -> AnswersSent {
         let mut guard = self.responder.lock();

@@ -35,7 +35,7 @@ use super::paging::{LOOKED_AT, Paging};
 use super::requests::span_of;
 
 /// A queue pair as its responder acts on it; the lock of the receiving side is held.
-pub(super) struct Here<'h, 'a> {
+pub(super) struct QpTarget<'h, 'a> {
     pub(super) qp: &'a Arc<Qp>,
     /// The access that its attributes permit, and the number of READs and atomics at once.
     pub(super) rights: (u32, u32),
@@ -98,7 +98,7 @@ unsafe fn copy(may_be_gone: bool, to: MemSpan<'_>, from: MemSpan<'_>) -> Result<
     }
 }
 
-impl Here<'_, '_> {
+impl QpTarget<'_, '_> {
     /// [`place`](Target::place) where buffers may have gone, of which the message ends at `end`.
     #[cold]
     fn place_on_demand(
@@ -186,7 +186,7 @@ fn op_of(access: Access) -> SqOp {
     }
 }
 
-impl Target for Here<'_, '_> {
+impl Target for QpTarget<'_, '_> {
     fn take_receive(&mut self) -> Option<u32> {
         let before = self.before();
         let (taken, room) = match &self.qp.srq {

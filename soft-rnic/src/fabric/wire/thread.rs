@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::progress::{AWAY, LONGEST_AWAY, Look, progress};
+use super::progress::{AWAY, LONGEST_AWAY, LookScope, progress};
 use crate::clock;
 use crate::objects::state::Device;
 use crate::peers::wire::state::{PacketCounts, RoceWire};
@@ -87,7 +87,7 @@ fn run(device: &Weak<Device>) {
         // What is left from here on asks again.
         wake.map(|wake| rustix::io::read(wake, &mut [0; 8]));
         let rx = rx.give_way();
-        let has_more = progress(&device, wire, rx, Look::Whole { may_defer: false });
+        let has_more = progress(&device, wire, rx, LookScope::Whole { may_defer: false });
         let full = wire.full_port(&wire.tx.lock());
         if full.is_some() || !has_more {
             // One that is made after this wakes.
@@ -106,7 +106,7 @@ fn quiet_ns(counts: &PacketCounts) -> u64 {
 fn linger(device: &Arc<Device>, wire: &RoceWire) {
     let begun = clock::now();
     loop {
-        progress(device, wire, wire.rx.lock(), Look::Own);
+        progress(device, wire, wire.rx.lock(), LookScope::Own);
         // Relaxed: this thread has stored it, or one before it.
         let answered = wire.answered_ns.load(Ordering::Relaxed);
         let now = clock::now();

@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
 use crate::peers::wire::state::RoceWire;
-use crate::timing::times::Distance;
+use crate::timing::times::DistanceState;
 
 /// Time at which a device does what is posted.
 #[derive(Debug)]
@@ -12,9 +12,9 @@ pub(crate) enum ExecutionMode {
     /// Inside the post.
     Synchronous,
     /// In steps, in an order drawn from a seed.
-    Simulated(crate::timing::simulation::State),
+    Simulated(crate::timing::simulation::SimulationState),
     /// At the time when a round trip would be over.
-    Distant(Distance),
+    Distant(DistanceState),
     /// As packets come: the peers are reached over UDP.
     Wired(Box<RoceWire>),
 }

@@ -12,9 +12,9 @@ fn requests_follow_each_other_but_for_fences_and_limits() {
     let requester = RequesterState { max_rd_atomic: 2, ..RequesterState::default() };
     let mut times = Times::default();
     let mut plan = |now, op, fence| {
-        let transit = |leaves| Transit { arrival: leaves + 50, answer: leaves + 100 };
-        let (wqe, limits) = (wqe(op, fence), Limits::default());
-        let Transit { arrival, answer } = times.plan(now, &requester, &wqe, limits, transit);
+        let transit = |leaves| TransitTimes { arrival: leaves + 50, answer: leaves + 100 };
+        let (wqe, limits) = (wqe(op, fence), CardLimits::default());
+        let TransitTimes { arrival, answer } = times.plan(now, &requester, &wqe, limits, transit);
         (arrival, answer)
     };
     assert_eq!(plan(10, SqOp::Read, false), (60, 110));

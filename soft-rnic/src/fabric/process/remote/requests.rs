@@ -15,7 +15,7 @@ use crate::queues::wqe;
 use crate::queues::wqe::SqOp;
 use crate::reason::WcReason;
 
-use super::super::out::{COPIED, COPIED_UNMAPPED, Out};
+use super::super::out::{COPIED, COPIED_UNMAPPED, OutRing};
 
 impl Qp {
     pub(super) fn send<const XRC: bool>(
@@ -23,7 +23,7 @@ impl Qp {
         requester: &mut RequesterState,
         local: &Spans<'_>,
         remote: &RemotePeer,
-        out: &mut Out<'_>,
+        out: &mut OutRing<'_>,
         request: &wqe::WqeRef<'_>,
     ) -> SendAttempt {
         let len = request.len();
@@ -72,7 +72,7 @@ impl Qp {
         requester: &RequesterState,
         local: &Spans<'_>,
         remote: &RemotePeer,
-        out: &mut Out<'_>,
+        out: &mut OutRing<'_>,
         request: &wqe::WqeRef<'_>,
     ) -> SendAttempt {
         let (wqe, len) = (request.wqe, request.len() as u32);

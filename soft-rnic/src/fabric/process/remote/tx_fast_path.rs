@@ -28,7 +28,7 @@ use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::queues::requester::RequesterState;
 use crate::queues::wqe::{Wqe, plain};
 
-use super::super::out::Out;
+use super::super::out::OutRing;
 
 /// Sends the short plain messages at the front of a list, and returns the first request that
 /// was not sent. The send queue's lock is held.
@@ -92,7 +92,7 @@ impl TxFastPath<'_> {
         }
         // Relaxed: a count that guards no memory.
         let used = self.requester.posted.wrapping_sub(self.qp.freed.load(Ordering::Relaxed));
-        let mut out = Out::new(pair);
+        let mut out = OutRing::new(pair);
         let (requests, slots) = out.slots();
         let mut left = slots.min(self.qp.cap.max_send_wr.saturating_sub(used));
         let mut region = HeldRegion::new(hold);
@@ -169,7 +169,7 @@ impl TxFastPath<'_> {
         region: &mut HeldRegion<'_>,
         request: &ibv_send_wr,
         body: &mut [u64],
-    ) -> Option<Sent> {
+    ) -> Option<FastMessage> {
         let qp = self.qp;
         let most = size_of_val(body);
         // SAFETY: `request` is valid: this function's contract (see # Safety).
@@ -180,7 +180,7 @@ impl TxFastPath<'_> {
         // SAFETY: `request` is valid (this function's contract), and `sge` is its only entry, which
         // `plain` has returned.
         let from = unsafe { region.of(qp, request, sge) }?;
-        let sent = Sent { len, solicited: wqe.solicited };
+        let sent = FastMessage { len, solicited: wqe.solicited };
         // SAFETY: the piece was checked, or is the caller's inline data, and the device's until it
         // completes; the body is ours, and as long at least.
         unsafe { copy_piece(MemSpan::of_words(body), from, len as usize, BufferOwnership::Owned) };
@@ -194,7 +194,7 @@ impl TxFastPath<'_> {
 }
 
 /// A message that goes with its request.
-struct Sent {
+struct FastMessage {
     len: u32,
     solicited: bool,
 }

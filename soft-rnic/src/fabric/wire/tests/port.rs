@@ -6,7 +6,7 @@ use verbs_sys::ibv_event_type as E;
 
 use roce_core::icrc::{Checked, Flow};
 
-use super::super::network_changes::{Watch, network_namespace, update};
+use super::super::network_changes::{ChangeWatch, network_namespace, update};
 use super::super::packets::renumber;
 use super::*;
 use crate::udp::{AddressState, Inbox, Outbox, Port};
@@ -113,9 +113,9 @@ fn a_port_in_another_network_namespace_stays_as_it_is() {
     let there = here.map(|(device, file)| (device, file + 1));
     let seen = || format!("{:?}", wire.port_state);
     let unlisted = seen();
-    Watch::new(1, there).unwrap().add(&device, wire);
+    ChangeWatch::new(1, there).unwrap().add(&device, wire);
     assert_eq!(seen(), unlisted);
-    Watch::new(1, here).unwrap().add(&device, wire);
+    ChangeWatch::new(1, here).unwrap().add(&device, wire);
     assert_ne!(seen(), unlisted);
 }
 
