@@ -7,11 +7,11 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::{Checker, Leftovers, Object};
-use crate::check::claims::Bytes;
-use crate::check::completions::Completions;
+use crate::check::claims::AddressRange;
+use crate::check::completions::CqAccount;
 use crate::check::fingerprint::Fingerprint;
-use crate::check::queue::{Posted, Queue, Receives};
-use crate::check::report::{Kind, number, write};
+use crate::check::queue::{OutstandingRequest, QpAccount, RecvAccount};
+use crate::check::report::{ReportKind, number, write};
 use crate::memory::lists::resolve;
 use crate::memory::mr_table::{MW_BIND, REMOTE_ATOMIC, REMOTE_WRITE};
 use crate::memory::null_memory::is_zeroes;
@@ -88,7 +88,7 @@ impl Context {
     }
 
     /// The bytes that peers may write to by a region, and the checker, if the process is checked.
-    fn exposed_by(&self, region: &MrAttr) -> Option<(&Checker, Bytes)> {
+    fn exposed_by(&self, region: &MrAttr) -> Option<(&Checker, AddressRange)> {
         let checker = self.checker.as_deref()?;
         let start = region.addr as usize;
         let is_exposed = region.access & (REMOTE_WRITE | REMOTE_ATOMIC | MW_BIND) != 0;
@@ -100,14 +100,14 @@ impl Context {
         Arc::as_ptr(self).addr() as u64
     }
 
-    pub(crate) fn check_cq(&self, capacity: u32) -> Option<Arc<Completions>> {
+    pub(crate) fn check_cq(&self, capacity: u32) -> Option<Arc<CqAccount>> {
         let checker = self.checker.as_ref()?;
-        Some(Arc::new(Completions::new(checker, capacity)))
+        Some(Arc::new(CqAccount::new(checker, capacity)))
     }
 
-    pub(crate) fn check_srq(&self, number: u32, xrc: Option<&XrcSrq>) -> Option<Arc<Receives>> {
+    pub(crate) fn check_srq(&self, number: u32, xrc: Option<&XrcSrq>) -> Option<Arc<RecvAccount>> {
         let checker = self.checker.as_ref()?;
-        let receives = Receives::new(checker, format!("SRQ {number}"));
+        let receives = RecvAccount::new(checker, format!("SRQ {number}"));
         if let Some(cq) = xrc.and_then(|xrc| xrc.cq.check.as_ref()) {
             receives.complete_at(cq);
         }
@@ -127,7 +127,7 @@ fn unread<T: Send + Sync + 'static>(
         0 => Vec::new(),
         n => {
             let events = number(n as u64, what);
-            vec![(Kind::Unread, format!("{of} is left with {events} not read"))]
+            vec![(ReportKind::Unread, format!("{of} is left with {events} not read"))]
         }
     })
 }
@@ -164,11 +164,11 @@ impl Cq {
     }
 
     /// Reports of what the program has left undone.
-    fn leftovers(&self, id: u32) -> Vec<(Kind, String)> {
+    fn leftovers(&self, id: u32) -> Vec<(ReportKind, String)> {
         let mut all = Vec::new();
         if let n @ 1.. = self.unpolled() {
             all.push((
-                Kind::Unpolled,
+                ReportKind::Unpolled,
                 format!("CQ {id} is left with {} not polled", number(n.into(), "completion")),
             ));
         }
@@ -177,7 +177,7 @@ impl Cq {
             let events = number(unacknowledged.into(), "event");
             let text = format!("CQ {id} is left with {events} not acknowledged");
             let why = "its destruction would wait for ever";
-            all.push((Kind::Unacknowledged, format!("{text}: {why}")));
+            all.push((ReportKind::Unacknowledged, format!("{text}: {why}")));
         }
         all
     }
@@ -186,7 +186,7 @@ impl Cq {
     pub(crate) fn check_acknowledged(&self) {
         let (Some(checker), Some(check)) = (&self.context.checker, &self.check) else { return };
         if let n @ 1.. = self.channel_acks.outstanding() + self.async_acks.outstanding() {
-            checker.report.say(Kind::Unacknowledged, || {
+            checker.report.say(ReportKind::Unacknowledged, || {
                 let events = number(n.into(), "event");
                 format!("ibv_destroy_cq of CQ {} waits: {events} not acknowledged", check.number)
             });
@@ -215,7 +215,7 @@ impl Device {
 
     /// Takes the fingerprint of the first `len` bytes of a request's buffer; none if that is not
     /// registered.
-    fn print(&self, posted: &Posted, len: usize) -> Option<Print> {
+    fn print(&self, posted: &OutstandingRequest, len: usize) -> Option<Print> {
         self.look(posted.pd, &posted.sges, len as u64, |spans| print(spans, len))
     }
 
@@ -224,16 +224,16 @@ impl Device {
         &self,
         checker: &Checker,
         queue: &str,
-        mut posted: Posted,
+        mut posted: OutstandingRequest,
         has_print: bool,
-    ) -> Posted {
+    ) -> OutstandingRequest {
         let len = len_of(&posted.sges);
         let of = |spans: &[MemSpan<'_>]| {
             let claims = spans.iter().filter(|span| !is_zeroes(span)).map(|span| {
                 let start = span.ptr().addr();
                 (start, start + span.len())
             });
-            let claims: Vec<Bytes> = claims.collect();
+            let claims: Vec<AddressRange> = claims.collect();
             let is_shared = spans.iter().any(|span| span.is_shared());
             let is_private = !is_shared && !checker.is_exposed(&claims);
             let is_looked_at = has_print && (is_private || !posted.writes) && len > 0;
@@ -280,10 +280,15 @@ fn print(spans: &[MemSpan<'_>], len: usize) -> Print {
 }
 
 /// The fingerprint of the buffer of a request; reports one that cannot be read.
-fn readable(checker: &Checker, queue: &str, posted: &Posted, print: Print) -> Option<Fingerprint> {
+fn readable(
+    checker: &Checker,
+    queue: &str,
+    posted: &OutstandingRequest,
+    print: Print,
+) -> Option<Fingerprint> {
     print.unwrap_or_else(|bytes| {
-        checker.report.say(Kind::Unreadable, || {
-            let Posted { operation, wr_id, .. } = posted;
+        checker.report.say(ReportKind::Unreadable, || {
+            let OutstandingRequest { operation, wr_id, .. } = posted;
             let at = posted.location(&bytes);
             format!(
                 "the buffer of {operation} wr_id {wr_id:#x} on {queue} is not mapped, or protected, while \
@@ -298,19 +303,19 @@ fn readable(checker: &Checker, queue: &str, posted: &Posted, print: Print) -> Op
 ///
 /// # Safety
 /// Its scatter list can be read.
-pub(crate) unsafe fn check_receive(pd: &Pd, receives: &Receives, wr: &ibv_recv_wr) {
+pub(crate) unsafe fn check_receive(pd: &Pd, receives: &RecvAccount, wr: &ibv_recv_wr) {
     let sges = match wr.num_sge {
         // SAFETY: the caller's list.
         1.. => unsafe { core::slice::from_raw_parts(wr.sg_list, wr.num_sge as usize) },
         _ => &[],
     };
-    let posted = Posted {
+    let posted = OutstandingRequest {
         wr_id: wr.wr_id,
         operation: "RECV",
         sges: sges.to_vec(),
         pd: pd.id,
         writes: true,
-        ..Posted::default()
+        ..OutstandingRequest::default()
     };
     let device = &pd.context.device;
     receives.post(device.posted(&receives.checker, &receives.name, posted, true));
@@ -319,14 +324,14 @@ pub(crate) unsafe fn check_receive(pd: &Pd, receives: &Receives, wr: &ibv_recv_w
 impl QpParts {
     /// Record of the queue pair that is made from this, if the process is checked; none of a
     /// handle.
-    pub(crate) fn check(&self, number: u32) -> Option<Box<Queue>> {
+    pub(crate) fn check(&self, number: u32) -> Option<Box<QpAccount>> {
         let is_handle = self.target.as_ref().is_some_and(|target| target.opened.is_some());
         let checker = self.pd.context.checker.as_ref().filter(|_| !is_handle)?;
         let is_xrc = matches!(self.transport, QpTransport::XrcSend | QpTransport::XrcRecv);
         let send_cq = self.send_cq.check.clone().filter(|_| self.transport != QpTransport::XrcRecv);
         let recv_cq = self.recv_cq.check.clone().filter(|_| !is_xrc);
         let shared = self.srq.as_ref().and_then(|srq| srq.check.clone());
-        Some(Box::new(Queue::new(checker, number, [send_cq, recv_cq], shared)))
+        Some(Box::new(QpAccount::new(checker, number, [send_cq, recv_cq], shared)))
     }
 }
 
@@ -334,7 +339,7 @@ impl QpParts {
 impl Qp {
     /// Record of the requests that are outstanding, if the process is checked.
     #[inline]
-    pub(crate) fn check(&self) -> Option<&Queue> {
+    pub(crate) fn check(&self) -> Option<&QpAccount> {
         if self.is_watched { self.check.as_deref() } else { None }
     }
 
@@ -343,7 +348,7 @@ impl Qp {
         let Some(check) = self.check() else { return };
         let wqe = request.wqe;
         let has_buffer = !wqe.inline && !wqe.op.is_local();
-        let posted = Posted {
+        let posted = OutstandingRequest {
             wr_id: wqe.wr_id,
             operation: wqe.op.name(),
             position: wqe.position,
@@ -352,7 +357,7 @@ impl Qp {
             pd: self.pd.id,
             writes: wqe.op.is_response(),
             completes: wqe.signaled,
-            ..Posted::default()
+            ..OutstandingRequest::default()
         };
         let has_print = !wqe.op.is_response();
         let device = &self.pd.context.device;
@@ -368,9 +373,9 @@ impl Qp {
     }
 
     #[cold]
-    fn compare_before(&self, check: &Queue, position: u32) {
+    fn compare_before(&self, check: &QpAccount, position: u32) {
         check.with_send(position, |posted| {
-            self.compare(check, posted, Kind::ChangedBeforeExecution);
+            self.compare(check, posted, ReportKind::ChangedBeforeExecution);
         });
     }
 
@@ -383,7 +388,7 @@ impl Qp {
             if posted.print.is_none() {
                 return;
             }
-            let kind = Kind::ChangedBeforeResend;
+            let kind = ReportKind::ChangedBeforeResend;
             self.compare(check, posted, kind);
             // Otherwise they are again what they were when the request was posted.
             if posted.print.take().is_some() && !check.checker.is_contested(&posted.claims) {
@@ -396,13 +401,18 @@ impl Qp {
 
     /// Reports if the bytes that a request names have changed. (Where other requests write to them,
     /// that is known before they do.)
-    pub(crate) fn compare(&self, check: &Queue, posted: &mut Posted, kind: Kind) {
+    pub(crate) fn compare(
+        &self,
+        check: &QpAccount,
+        posted: &mut OutstandingRequest,
+        kind: ReportKind,
+    ) {
         let Some(print) = &posted.print else { return };
         let checker = &check.checker;
         let Some(now) = self.pd.context.device.print(posted, print.len()) else {
             // A request that is still to be executed has a status that says so.
-            if kind == Kind::ChangedBeforePoll || kind == Kind::ChangedAfterArrival {
-                checker.report.say(Kind::Deregistered, || {
+            if kind == ReportKind::ChangedBeforePoll || kind == ReportKind::ChangedAfterArrival {
+                checker.report.say(ReportKind::Deregistered, || {
                     let of = check.name_of(posted);
                     format!("the buffer of {of} was deregistered before its completion was polled")
                 });
@@ -426,7 +436,7 @@ impl Qp {
     }
 
     /// A message of `len` bytes has been put into a receive request's buffer.
-    pub(crate) fn print_message(&self, posted: &mut Posted, len: u64) {
+    pub(crate) fn print_message(&self, posted: &mut OutstandingRequest, len: u64) {
         if let Some(check) = self.check().filter(|_| posted.is_private && len > 0) {
             let print = self.pd.context.device.print(posted, len as usize);
             posted.print =
@@ -437,7 +447,7 @@ impl Qp {
     /// A receive request is flushed; both of its queue's locks are held.
     pub(crate) fn check_flushed(&self) {
         if let Some(check) = self.check() {
-            check.arrive(&check.receives, |posted| Posted { print: None, ..posted });
+            check.arrive(&check.receives, |posted| OutstandingRequest { print: None, ..posted });
         }
     }
 
@@ -449,12 +459,12 @@ impl Qp {
         let is_success = status == ibv_wc_status::IBV_WC_SUCCESS.0;
         if opcode & ibv_wc_opcode::IBV_WC_RECV.0 != 0 {
             return check.retire_receive(words[0], |posted| {
-                self.compare(check, posted, Kind::ChangedAfterArrival);
+                self.compare(check, posted, ReportKind::ChangedAfterArrival);
             });
         }
         check.retire_sends(freed, |posted| {
             if is_success {
-                self.compare(check, posted, Kind::ChangedBeforePoll);
+                self.compare(check, posted, ReportKind::ChangedBeforePoll);
             }
         });
     }
@@ -463,7 +473,7 @@ impl Qp {
     pub(crate) fn check_cleared(&self) {
         let Some(check) = self.check() else { return };
         if let n @ 1.. = check.clear() {
-            check.checker.report.say(Kind::Unpolled, || {
+            check.checker.report.say(ReportKind::Unpolled, || {
                 let messages = number(n as u64, "completion");
                 format!("QP {:#x} goes with {messages} of receive requests not polled", self.num)
             });
@@ -472,12 +482,12 @@ impl Qp {
 }
 
 /// Says in words what has happened to a buffer.
-fn what(kind: Kind) -> &'static str {
+fn what(kind: ReportKind) -> &'static str {
     match kind {
-        Kind::ChangedBeforeExecution => "was changed between its post and its execution",
-        Kind::ChangedBeforeResend => "was changed before a packet of it was sent again",
-        Kind::WrittenWhilePosted => "was written to while it was posted",
-        Kind::ChangedAfterArrival => {
+        ReportKind::ChangedBeforeExecution => "was changed between its post and its execution",
+        ReportKind::ChangedBeforeResend => "was changed before a packet of it was sent again",
+        ReportKind::WrittenWhilePosted => "was written to while it was posted",
+        ReportKind::ChangedAfterArrival => {
             "was changed between the arrival of its message and the poll of its completion"
         }
         _ => "was changed before its completion was polled",

@@ -59,7 +59,7 @@ use crate::objects::state::{
 use crate::objects::users::Users;
 use crate::queues::queue_memory::{MemoryLender, Resource};
 use crate::reason::WcReason;
-use crate::trace::completions::Completions;
+use crate::trace::completions::CqTrace;
 
 pub(crate) use filling::Filling;
 
@@ -127,7 +127,7 @@ impl Cq {
     ) -> Cq {
         let len = ring.len();
         let has_times = extended.as_ref().is_some_and(|extended| extended.has_times);
-        let trace = context.tracer.as_ref().and_then(|tracer| Completions::new(tracer, len));
+        let trace = context.tracer.as_ref().and_then(|tracer| CqTrace::new(tracer, len));
         let armed = ArmState::none(has_times || trace.is_some());
         let ignores_overrun = extended.as_ref().is_some_and(|extended| extended.ignores_overrun);
         let check = context.check_cq(if ignores_overrun { u32::MAX } else { len });
@@ -312,7 +312,7 @@ impl Cq {
     }
 
     /// Traces what is about to become visible.
-    fn tell(&self, producer: &CqProducer, trace: &Completions) {
+    fn tell(&self, producer: &CqProducer, trace: &CqTrace) {
         // SAFETY: the producers' lock is held.
         let (ring, mut index) = (unsafe { self.ring() }, producer.published);
         while index != producer.tail {

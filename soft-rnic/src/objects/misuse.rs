@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Checker;
-use crate::check::queue::Queue;
-use crate::check::report::{Kind, number};
+use crate::check::queue::QpAccount;
+use crate::check::report::{ReportKind, number};
 use crate::errno;
 use crate::memory::denial::{Denial, Registered, rights};
 use crate::memory::mr_table::{LOCAL_WRITE, MrTable};
@@ -91,8 +91,8 @@ impl Qp {
             | WcReason::LocalDomain
             | WcReason::LocalRange
             | WcReason::LocalRight
-            | WcReason::LocalGone => (self.why_local(check, wqe, &sges), Kind::Failed),
-            WcReason::Rnr => (why_not_ready(requester), Kind::Failed),
+            | WcReason::LocalGone => (self.why_local(check, wqe, &sges), ReportKind::Failed),
+            WcReason::Rnr => (why_not_ready(requester), ReportKind::Failed),
             WcReason::TooLong
             | WcReason::AtomicLength
             | WcReason::NoReads
@@ -103,10 +103,10 @@ impl Qp {
             | WcReason::PeerWord
             | WcReason::PeerQueue
             | WcReason::LocalUnattached
-            | WcReason::PeerUnattached => (reason.text().to_owned(), Kind::Failed),
+            | WcReason::PeerUnattached => (reason.text().to_owned(), ReportKind::Failed),
             WcReason::PeerFlags => {
                 let right = rights(wqe.op.remote_access());
-                (format!("{}: {right} is missing", reason.text()), Kind::Failed)
+                (format!("{}: {right} is missing", reason.text()), ReportKind::Failed)
             }
             WcReason::PeerKey
             | WcReason::PeerDomain
@@ -125,7 +125,7 @@ impl Qp {
                 let bytes = format!("{} at {:#x}", number(len, "byte"), wqe.remote_addr);
                 let what =
                     format!("{bytes} by rkey {:#x}: its process says why under --check", wqe.rkey);
-                (what, Kind::Failed)
+                (what, ReportKind::Failed)
             }
             // The peer reports it, or there is no mistake of the program's.
             _ => return,
@@ -143,7 +143,7 @@ impl Qp {
         qps.get(requester.dest_qpn).filter(|_| requester.reaches_us)
     }
 
-    fn why_local(&self, check: &Queue, wqe: &Wqe, sges: &[ibv_sge]) -> String {
+    fn why_local(&self, check: &QpAccount, wqe: &Wqe, sges: &[ibv_sge]) -> String {
         let access = if wqe.op.is_response() { LOCAL_WRITE } else { 0 };
         let (mrs, pd) = (&self.pd.context.device.mrs, self.pd.id);
         let (sge, denial) = mrs.denial_of(pd, sges, len_of(sges), access);
@@ -158,14 +158,14 @@ impl Qp {
         requester: &RequesterState,
         asked: &NamedMemory,
         reason: WcReason,
-    ) -> (String, Kind) {
+    ) -> (String, ReportKind) {
         let device = &self.pd.context.device;
         let NamedMemory { op, rkey, addr, len } = *asked;
         let peer = self.peer_here(requester).filter(|peer| peer.target.is_none());
         let Some(peer) = peer else {
             let bytes = format!("{} at {addr:#x} by rkey {rkey:#x}", number(len, "byte"));
             let is_window = reason == WcReason::PeerWindow;
-            let kind = if is_window { Kind::WindowEnded } else { Kind::Failed };
+            let kind = if is_window { ReportKind::WindowEnded } else { ReportKind::Failed };
             return (format!("{bytes}: {}", reason.text()), kind);
         };
         let (pd, piece) = (peer.pd.id, (addr, len));
@@ -186,7 +186,7 @@ impl Qp {
         let mrs = &self.pd.context.device.mrs;
         let (sge, denial) = mrs.denial_of(pd, sges, len, LOCAL_WRITE);
         if let Some(check) = self.check().filter(|check| !check.is_receive_said(wr_id)) {
-            check.checker.report.say(Kind::Failed, || {
+            check.checker.report.say(ReportKind::Failed, || {
                 let queue = &check.receives.name;
                 let call = if self.srq.is_some() { "ibv_post_srq_recv" } else { "ibv_post_recv" };
                 let piece = |sge: ibv_sge| (sge.addr, sge.length.into());
@@ -242,8 +242,8 @@ fn why_not_ready(requester: &RequesterState) -> String {
 }
 
 /// To use a key until it is refused may be meant: windows are there for that.
-fn kind_of(denial: Denial) -> Kind {
-    if denial == Denial::Ended { Kind::WindowEnded } else { Kind::Failed }
+fn kind_of(denial: Denial) -> ReportKind {
+    if denial == Denial::Ended { ReportKind::WindowEnded } else { ReportKind::Failed }
 }
 
 /// Posts that are refused.
@@ -267,7 +267,7 @@ impl Qp {
         );
     }
 
-    fn why_refused(&self, check: &Queue, wr: &ibv_send_wr, error: Errno) -> Option<String> {
+    fn why_refused(&self, check: &QpAccount, wr: &ibv_send_wr, error: Errno) -> Option<String> {
         let (cap, state) = (&self.cap, self.state());
         if state.refuses_sends() {
             let state = state_name(state);
@@ -367,7 +367,7 @@ pub(crate) fn state_name(state: QueuePairState) -> &'static str {
 impl Checker {
     /// A call was refused.
     fn refused(&self, call: &str, what: &str, object: &str, error: Errno, why: &str) {
-        self.report.say(Kind::Refused, || {
+        self.report.say(ReportKind::Refused, || {
             format!("{call}: {what} on {object} is refused ({}): {why}", errno::name(error))
         });
     }
@@ -380,7 +380,7 @@ impl Context {
     pub(crate) fn check_refused(&self, call: &str, error: Errno, why: &str) {
         if let Some(checker) = &self.checker {
             let text = || format!("{call} is refused ({}): {why}", errno::name(error));
-            checker.report.say(Kind::Refused, text);
+            checker.report.say(ReportKind::Refused, text);
         }
     }
 
@@ -394,7 +394,7 @@ impl Context {
         users: impl FnOnce() -> Vec<String>,
     ) {
         let Some(checker) = self.checker.as_ref().filter(|_| error == errno::EBUSY) else { return };
-        checker.report.say(Kind::Refused, || {
+        checker.report.say(ReportKind::Refused, || {
             let users = users();
             let shown = users[..users.len().min(SHOWN)].join(", ");
             let more = match users.len().saturating_sub(SHOWN) {

@@ -22,7 +22,7 @@ use crate::objects::state::{Context, Device, Pd, PeerProcesses};
 use crate::objects::users::NewUser;
 use crate::peers::process::maps;
 use crate::queues::queue_memory::{MemoryLender, Resource};
-use crate::trace::layout::Kind;
+use crate::trace::layout::EventKind;
 use crate::{errno, limits};
 
 pub(crate) const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
@@ -141,7 +141,7 @@ impl MrTable {
 
 impl Context {
     /// Traces where a region is; not its keys, which permit access.
-    fn trace_region(&self, event: Kind, addr: u64, length: usize) {
+    fn trace_region(&self, event: EventKind, addr: u64, length: usize) {
         if let Some(tracer) = &self.tracer {
             tracer.log(event, (0, 0, length.try_into().unwrap_or(u32::MAX)), (0, 0), addr);
         }
@@ -293,7 +293,7 @@ pub(crate) fn register(
     if !is_device_memory {
         pd.context.region_at(key, addr.addr() as u64, length);
     }
-    pd.context.trace_region(Kind::RegisterMr, addr.addr() as u64, length);
+    pd.context.trace_region(EventKind::RegisterMr, addr.addr() as u64, length);
     Ok(Mr::of(pd.keep(), addr, registration))
 }
 
@@ -388,7 +388,7 @@ impl Mr {
         change.end();
         context.device.mrs.release(key);
         context.device.population.mrs.fetch_sub(1, Ordering::Relaxed);
-        context.trace_region(Kind::DeregisterMr, self.abi.addr.addr() as u64, self.abi.length);
+        context.trace_region(EventKind::DeregisterMr, self.abi.addr.addr() as u64, self.abi.length);
         context.gone(Object::MemoryRegion, key.into());
         if let Some(region) = region {
             context.deregistered(&region);

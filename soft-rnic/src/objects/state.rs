@@ -23,8 +23,8 @@ use host::sync::{Mutex, RwLock};
 use verbs_sys::*;
 
 use crate::check::checker::Checker;
-use crate::check::completions::Completions as CheckedCompletions;
-use crate::check::queue::{Queue as CheckedQueue, Receives};
+use crate::check::completions::CqAccount as CheckedCompletions;
+use crate::check::queue::{QpAccount as CheckedQueue, RecvAccount};
 use crate::counters::Counters;
 use crate::event::{Acks, EventQueue};
 use crate::faults::injector::Injector;
@@ -58,8 +58,8 @@ use crate::timing::card::{CardLink, SrqTimes};
 use crate::timing::network::Network;
 use crate::timing::timer::Timer;
 use crate::timing::times::Times;
-use crate::trace::completions::Completions;
-use crate::trace::queue::Queue;
+use crate::trace::completions::CqTrace;
+use crate::trace::queue::QueueTrace;
 use crate::trace::tracer::Tracer;
 
 pub(crate) use device::{ExecutionMode, Population};
@@ -315,7 +315,7 @@ pub(crate) struct Cq {
     /// Present in a queue that was created as an extended one.
     pub(crate) extended: Option<ExtendedCqState>,
     /// Its completions in the trace, if the process has one.
-    pub(crate) trace: Option<Completions>,
+    pub(crate) trace: Option<CqTrace>,
     /// Completions that could come to it, if the process is checked.
     pub(crate) check: Option<Arc<CheckedCompletions>>,
     /// The producers' lock comes first.
@@ -351,9 +351,9 @@ pub(crate) struct Srq {
     /// Present in an XRC receive queue.
     pub(crate) xrc: Option<XrcSrq>,
     /// Its table in the trace, if the process has one.
-    pub(crate) trace: Option<Arc<Queue>>,
+    pub(crate) trace: Option<Arc<QueueTrace>>,
     /// Requests that are posted to it, if the process is checked.
-    pub(crate) check: Option<Arc<Receives>>,
+    pub(crate) check: Option<Arc<RecvAccount>>,
     /// The context that it was made through, which gets its events.
     pub(crate) context: Arc<Context>,
 }
@@ -411,7 +411,7 @@ pub(crate) struct Qp {
     /// It does not get what it sends to a multicast group that it is attached to.
     pub(crate) blocks_own_multicast: bool,
     /// Its table in the trace, if the process has one.
-    pub(crate) trace: Option<Arc<Queue>>,
+    pub(crate) trace: Option<Arc<QueueTrace>>,
     /// Requests that are outstanding on it, if the process is checked.
     pub(crate) check: Option<Box<CheckedQueue>>,
     /// Faults that strike its requests, if the process is to meet some. The send queue's lock comes

@@ -14,17 +14,17 @@ use crate::peers::wire::state::WireSq;
 use crate::queues::outcome::WaitCause;
 use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::reason::Cause;
-use crate::trace::queue::{Queue, Shape};
+use crate::trace::queue::{QueueProperties, QueueTrace};
 
 impl QpParts {
     /// The table of the queue pair that is made from this. A handle has none: what it stands for
     /// has.
-    pub(crate) fn trace(&self, number: u32) -> Option<Arc<Queue>> {
+    pub(crate) fn trace(&self, number: u32) -> Option<Arc<QueueTrace>> {
         let is_handle = self.target.as_ref().is_some_and(|target| target.opened.is_some());
         let tracer = self.pd.context.tracer.as_ref().filter(|_| !is_handle)?;
         let is_xrc = matches!(self.transport, QpTransport::XrcSend | QpTransport::XrcRecv);
         let number_of = |cq: &Cq| cq.trace.as_ref().map_or(0, |cq| cq.number);
-        let shape = Shape {
+        let shape = QueueProperties {
             number,
             transport: self.transport as u32,
             send_capacity: self.cap.max_send_wr,
@@ -48,7 +48,7 @@ impl QpParts {
 impl Qp {
     /// Its table in the trace, if the process has one.
     #[inline]
-    pub(crate) fn trace(&self) -> Option<&Queue> {
+    pub(crate) fn trace(&self) -> Option<&QueueTrace> {
         if self.is_watched { self.trace.as_deref() } else { None }
     }
 

@@ -177,7 +177,7 @@ named_enum! {
     /// Events of the log, with their names.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[repr(u8)]
-    pub(crate) enum Kind {
+    pub(crate) enum EventKind {
         Open = "open",
         CreateQp = "create QP",
         DestroyQp = "destroy QP",

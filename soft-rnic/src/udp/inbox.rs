@@ -10,7 +10,7 @@ use super::errors::last_error;
 use super::outbox::Marks;
 use super::port::Port;
 #[cfg(feature = "simulation")]
-use super::world_network::Endpoint;
+use super::world_network::NetworkEndpoint;
 
 /// Datagrams, or runs of them, that one call takes at most.
 pub const BATCH: usize = 16;
@@ -28,7 +28,7 @@ const CONTROL: usize = 128;
 #[derive(Debug)]
 pub struct Inbox {
     bytes: Vec<u8>,
-    runs: [Run; BATCH],
+    runs: [InboundRun; BATCH],
     filled: usize,
     dropped: u32,
     /// Datagrams, or runs of them, that the next call asks for: [`FEW`], or [`BATCH`].
@@ -39,7 +39,7 @@ pub struct Inbox {
 
 /// Properties of one message of a call.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct InboundRun {
     from: SocketAddr,
     marks: Marks,
     len: usize,
@@ -125,7 +125,8 @@ impl<'i> Iterator for Merged<'i> {
 impl Default for Inbox {
     fn default() -> Inbox {
         let no_sender = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-        let none = Run { from: no_sender, marks: Marks { class: 0, hops: 0 }, len: 0, segment: 1 };
+        let none =
+            InboundRun { from: no_sender, marks: Marks { class: 0, hops: 0 }, len: 0, segment: 1 };
         Inbox {
             bytes: vec![0; BATCH * ROOM],
             runs: [none; BATCH],
@@ -186,7 +187,7 @@ impl Inbox {
             return Ok(self.take_from_network(endpoint, N));
         }
         let mut addrs = [MaybeUninit::<libc::sockaddr_storage>::zeroed(); N];
-        let mut controls = [Control([0; CONTROL]); N];
+        let mut controls = [InboundControl([0; CONTROL]); N];
         let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; N];
         // SAFETY: zeroes are valid: null pointers, and lengths of 0.
         let mut messages: [mmsghdr; N] = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -221,7 +222,7 @@ impl Inbox {
                 None => (self.runs[at].from, 0),
             };
             let mut run =
-                Run { from, marks: Marks { class: 0, hops: 0 }, len, segment: len.max(1) };
+                InboundRun { from, marks: Marks { class: 0, hops: 0 }, len, segment: len.max(1) };
             let used = message.msg_hdr.msg_controllen.min(CONTROL);
             self.read(&controls[at].0[..used], &mut run, port.dropped_before);
             self.runs[at] = run;
@@ -230,7 +231,7 @@ impl Inbox {
     }
 
     #[cfg(feature = "simulation")]
-    fn take_from_network(&mut self, endpoint: &Endpoint, most: usize) -> usize {
+    fn take_from_network(&mut self, endpoint: &NetworkEndpoint, most: usize) -> usize {
         for (at, room) in self.bytes.chunks_exact_mut(ROOM).take(most).enumerate() {
             let (parcel, dropped) = endpoint.take();
             self.dropped = dropped;
@@ -238,7 +239,7 @@ impl Inbox {
             let ([class, hops], len) = (parcel.marks, parcel.bytes.len().min(ROOM));
             room[..len].copy_from_slice(&parcel.bytes[..len]);
             let (from, segment) = (parcel.from, parcel.segment.max(1));
-            self.runs[at] = Run { from, marks: Marks { class, hops }, len, segment };
+            self.runs[at] = InboundRun { from, marks: Marks { class, hops }, len, segment };
         }
         most
     }
@@ -252,7 +253,7 @@ impl Inbox {
     pub fn merged(&self) -> impl Iterator<Item = Merged<'_>> {
         self.runs[..self.filled].iter().enumerate().map(|(at, run)| {
             let bytes = &self.bytes[at * ROOM..][..run.len];
-            let &Run { from, marks, segment, .. } = run;
+            let &InboundRun { from, marks, segment, .. } = run;
             let was_handed_over = false;
             Merged::new(Datagram { from, marks, bytes, nth: 0, was_handed_over }, segment)
         })
@@ -267,7 +268,7 @@ impl Inbox {
 
     /// Reads the control messages of a message. The kernel counts what it drops since the socket
     /// was bound: `dropped_before` of them are not this process's.
-    fn read(&mut self, mut control: &[u8], run: &mut Run, dropped_before: u32) {
+    fn read(&mut self, mut control: &[u8], run: &mut InboundRun, dropped_before: u32) {
         while let Some((header, data)) = next(&mut control) {
             let number = data.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes));
             let byte = data.first().copied();
@@ -300,7 +301,7 @@ impl Inbox {
 /// Control messages, aligned as their headers are.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Control([u8; CONTROL]);
+struct InboundControl([u8; CONTROL]);
 
 /// The next control message.
 fn next<'c>(control: &mut &'c [u8]) -> Option<(cmsghdr, &'c [u8])> {

@@ -12,7 +12,7 @@ use super::errors::last_error;
 use super::port::Port;
 #[cfg(feature = "simulation")]
 use super::world_network::Parcel;
-use headers::{Addr, Control};
+use headers::{Addr, OutboundControl};
 
 pub use headers::Marks;
 
@@ -35,7 +35,7 @@ pub struct Outbox {
     /// [`OUTBOX`] bytes. Those of packets are from the first run's on to `used`.
     bytes: Box<[u8]>,
     used: usize,
-    runs: Vec<Run>,
+    runs: Vec<OutboundRun>,
     /// The last run waits for packets that join it.
     is_held: bool,
     /// Runs that were begun so far; it wraps.
@@ -55,7 +55,7 @@ pub struct Outbox {
 /// Packets to one destination that are as long as each other, but for the last, which may be
 /// shorter.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct OutboundRun {
     to: SocketAddr,
     marks: Marks,
     from: usize,
@@ -67,7 +67,7 @@ struct Run {
     is_split: bool,
 }
 
-impl Run {
+impl OutboundRun {
     /// Reports whether it has as many packets of its length as one can have.
     fn is_full(&self) -> bool {
         self.packets == SEGMENTS || self.len + self.segment > RUN
@@ -168,13 +168,14 @@ impl Outbox {
     /// From now on the last run is not [due](Self::has_due), if more packets may join it: what is
     /// pushed next may be for the same destination, and as long.
     pub fn hold(&mut self) {
-        self.is_held = self.cuts && !self.is_run_over && self.runs.last().is_some_and(Run::is_open);
+        self.is_held =
+            self.cuts && !self.is_run_over && self.runs.last().is_some_and(OutboundRun::is_open);
     }
 
     /// Reports whether the last run has as many packets as one can have.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.runs.last().is_some_and(Run::is_full)
+        self.runs.last().is_some_and(OutboundRun::is_full)
     }
 
     /// All that is there is due.
@@ -232,7 +233,7 @@ impl Outbox {
         if !joins {
             // It is held only if that is said of it.
             (self.is_held, self.begun) = (false, self.begun.wrapping_add(1));
-            self.runs.push(Run {
+            self.runs.push(OutboundRun {
                 to,
                 marks,
                 from,
@@ -339,7 +340,7 @@ impl Outbox {
     }
 
     /// Reports whether the packets of a run go one by one.
-    fn is_split(&self, run: &Run) -> bool {
+    fn is_split(&self, run: &OutboundRun) -> bool {
         run.is_split || run.packets > 1 && !self.cuts
     }
 
@@ -352,7 +353,7 @@ impl Outbox {
     ) -> Result<usize, Errno> {
         let run = &mut self.runs[at];
         run.is_split = true;
-        let one = Run { len: run.len.min(run.segment), packets: 1, ..*run };
+        let one = OutboundRun { len: run.len.min(run.segment), packets: 1, ..*run };
         renumber(port.local(), one.to, &mut self.bytes[one.from..one.from + one.len]);
         self.send_runs::<1>(port, &[one])
     }
@@ -375,13 +376,13 @@ impl Outbox {
     ) -> (&'p Port, usize) {
         let source = self.runs[first].source;
         let port = usize::from(source).checked_sub(1).and_then(|at| others.get(at)).unwrap_or(port);
-        let goes = |run: &&Run| run.source == source && !self.is_split(run);
+        let goes = |run: &&OutboundRun| run.source == source && !self.is_split(run);
         (port, self.runs[first..self.due()].iter().take_while(goes).count())
     }
 
     /// Sends these runs, of which there are `N` at most; how many the kernel has taken, at least
     /// one.
-    fn send_runs<const N: usize>(&self, port: &Port, runs: &[Run]) -> Result<usize, Errno> {
+    fn send_runs<const N: usize>(&self, port: &Port, runs: &[OutboundRun]) -> Result<usize, Errno> {
         #[cfg(feature = "simulation")]
         if let Some(endpoint) = &port.endpoint {
             for run in runs {
@@ -396,7 +397,7 @@ impl Outbox {
             return Ok(runs.len());
         }
         let mut addrs = [Addr::default(); N];
-        let mut controls = [Control::default(); N];
+        let mut controls = [OutboundControl::default(); N];
         let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; N];
         // SAFETY: zeroes are valid: null pointers, and lengths of 0.
         let mut messages: [mmsghdr; N] = unsafe { MaybeUninit::zeroed().assume_init() };

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, soc
 use super::errors::last_error;
 use super::holders::port_holders;
 #[cfg(feature = "simulation")]
-use super::world_network::{Endpoint, WorldNetwork};
+use super::world_network::{NetworkEndpoint, WorldNetwork};
 
 /// Bytes that the kernel is asked to keep for us: a window of some queue pairs. It may grant less.
 pub(super) const BUFFER: c_int = 4 << 20;
@@ -29,7 +29,7 @@ pub struct Port {
     pub(super) dropped_before: u32,
     /// The network of a world that it is on: the socket is an event descriptor then.
     #[cfg(feature = "simulation")]
-    pub(super) endpoint: Option<Endpoint>,
+    pub(super) endpoint: Option<NetworkEndpoint>,
 }
 
 /// Reason why there is no port.
@@ -124,7 +124,7 @@ impl Port {
     }
 
     #[cfg(feature = "simulation")]
-    fn of_network((endpoint, socket): (Endpoint, OwnedFd), local: SocketAddr) -> Port {
+    fn of_network((endpoint, socket): (NetworkEndpoint, OwnedFd), local: SocketAddr) -> Port {
         let buffer = endpoint.nature().queue_bytes;
         Port { socket, local, buffer, dropped_before: 0, endpoint: Some(endpoint) }
     }

@@ -20,7 +20,7 @@ use crate::objects::state::{Context, Device, QueuedEvent};
 use crate::objects::{srq, timed_events};
 use crate::peers::wire::port_state::PortState;
 use crate::timing::card::CardLink;
-use crate::trace::layout::Kind;
+use crate::trace::layout::EventKind;
 use crate::verbs::post;
 use crate::{errno, limits};
 
@@ -70,7 +70,7 @@ impl Context {
             abi.context.ops.post_srq_recv = Some(srq::post_srq_recv_watched);
         }
         if let Some(tracer) = &tracer {
-            tracer.log(Kind::Open, (0, 0, 0), (0, 0), device.guid);
+            tracer.log(EventKind::Open, (0, 0, 0), (0, 0), device.guid);
         }
         abi.context.cmd_fd = command.as_raw_fd();
         abi.context.async_fd = events.raw_fd();

@@ -28,7 +28,7 @@ use crate::queues::wqe::{SqOp, Wqe, WqeRef};
 use crate::timing::charge::charge;
 use crate::timing::times::DistanceState;
 use crate::trace::layout::flag;
-use crate::trace::queue::Posting;
+use crate::trace::queue::TracedPost;
 
 pub(crate) use receive::{post_recv, post_recv_watched};
 
@@ -434,10 +434,10 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
 }
 
 /// A request, as the trace records it.
-fn posting(request: &WqeRef<'_>) -> Posting {
+fn posting(request: &WqeRef<'_>) -> TracedPost {
     let wqe = request.wqe;
     let flag = |is: bool, flag: u64| if is { flag } else { 0 };
-    Posting {
+    TracedPost {
         wr_id: wqe.wr_id,
         operation: wqe.op as u64,
         flags: flag(wqe.signaled, flag::SIGNALED)

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::check::queue::{Posted, Queue, Receives};
-use crate::check::report::{Kind, number};
+use crate::check::queue::{OutstandingRequest, QpAccount, RecvAccount};
+use crate::check::report::{ReportKind, number};
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::RequestDelivery;
 use crate::objects::state::Qp;
@@ -14,7 +14,7 @@ use crate::reason::WcReason;
 
 impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
     /// The checked queue pair, and the queue that the message takes its receive request from.
-    fn checked(&self) -> Option<(&Queue, &Arc<Receives>)> {
+    fn checked(&self) -> Option<(&QpAccount, &Arc<RecvAccount>)> {
         let check = self.peer.check()?;
         let named = self.named().map(|srq| srq.check.as_ref());
         Some((check, named.unwrap_or(Some(&check.receives))?))
@@ -27,9 +27,9 @@ impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
         let Some((check, receives)) = self.checked() else { return };
         check.arrive(receives, |mut posted| {
             if self.message.wqe.op == SqOp::Send {
-                self.peer.compare(check, &mut posted, Kind::WrittenWhilePosted);
+                self.peer.compare(check, &mut posted, ReportKind::WrittenWhilePosted);
             }
-            Posted { print: None, completes: true, ..posted }
+            OutstandingRequest { print: None, completes: true, ..posted }
         });
     }
 
@@ -39,7 +39,7 @@ impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
     pub(super) fn check_filled(&self) {
         let Some((check, receives)) = self.checked() else { return };
         receives.with_first(|posted| {
-            self.peer.compare(check, posted, Kind::WrittenWhilePosted);
+            self.peer.compare(check, posted, ReportKind::WrittenWhilePosted);
             // What lies there from now on is the message's, or a part of one that was lost.
             posted.print = None;
         });
@@ -91,7 +91,7 @@ impl Qp {
             true => "",
             false => "; the message is dropped",
         };
-        check.checker.report.say(Kind::TooSmall, || {
+        check.checker.report.say(ReportKind::TooSmall, || {
             format!(
                 "RECV wr_id {wr_id:#x} on QP {:#x} is too small by {least}{}: it has room for {room}, \
                  and a message from QP {from:#x} has {needs}{more}{header}{dropped}",

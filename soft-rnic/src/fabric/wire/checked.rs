@@ -4,7 +4,7 @@ use roce_core::request::Outgoing;
 use roce_core::responder::ReceiveDone;
 
 use crate::check::packets::Packets;
-use crate::check::report::Kind;
+use crate::check::report::ReportKind;
 use crate::objects::state::Qp;
 use crate::queues::wqe::Wqe;
 
@@ -27,7 +27,7 @@ impl QpTarget<'_, '_> {
     pub(super) fn check_filled(&self) {
         let Some(check) = self.qp.check() else { return };
         check.with_last(|posted| {
-            self.qp.compare(check, posted, Kind::WrittenWhilePosted);
+            self.qp.compare(check, posted, ReportKind::WrittenWhilePosted);
             // What lies there from now on is the message's, or a part of one that was lost.
             posted.print = None;
         });

@@ -8,7 +8,7 @@ use crate::trace::layout::{
     object, wait,
 };
 
-use super::words::Words;
+use super::words::TraceWords;
 
 /// A queue pair, and what was posted to it and is not over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,23 +146,27 @@ pub enum Wait {
 }
 
 /// A queue in a trace whose table lies within it.
-pub(super) struct Table<'w, 'a> {
-    words: &'w Words<'a>,
+pub(super) struct QueueTable<'w, 'a> {
+    words: &'w TraceWords<'a>,
     at: usize,
     send_capacity: u32,
     recv_capacity: u32,
 }
 
-impl<'w, 'a> Table<'w, 'a> {
+impl<'w, 'a> QueueTable<'w, 'a> {
     /// The queue at word `at`, which has `len` words. None if that is too short for its table.
-    pub(super) fn new(words: &'w Words<'a>, at: usize, len: usize) -> Option<Table<'w, 'a>> {
+    pub(super) fn new(
+        words: &'w TraceWords<'a>,
+        at: usize,
+        len: usize,
+    ) -> Option<QueueTable<'w, 'a>> {
         let capacity = words.get(at + object::CAPACITY);
         let (send_capacity, recv_capacity) = (low(capacity), high(capacity));
         let is_capacity = |n: u32| n == 0 || n.is_power_of_two();
         let entries = u64::from(send_capacity) + 2 * u64::from(recv_capacity);
         let fits = HEADER as u64 + entries * ENTRY as u64 <= len as u64;
         let is_sound = is_capacity(send_capacity) && is_capacity(recv_capacity) && fits;
-        is_sound.then_some(Table { words, at, send_capacity, recv_capacity })
+        is_sound.then_some(QueueTable { words, at, send_capacity, recv_capacity })
     }
 
     fn get(&self, word: usize) -> u64 {
@@ -302,7 +306,7 @@ impl<'w, 'a> Table<'w, 'a> {
 }
 
 /// The completion queue at word `at`.
-pub(super) fn completion_queue(words: &Words<'_>, at: usize) -> CompletionQueue {
+pub(super) fn completion_queue(words: &TraceWords<'_>, at: usize) -> CompletionQueue {
     let get = |word| low(words.get(at + word));
     let unpolled = get(object::PRODUCED).wrapping_sub(get(object::CONSUMED));
     CompletionQueue {

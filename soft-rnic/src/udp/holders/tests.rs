@@ -6,7 +6,7 @@ fn lines_of_the_kernels_list_are_read() {
     let line = "  77: 0200007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  \
                     1000        0 4711 2 0000000000000000 0";
     let local = "127.0.0.2:4791".parse().unwrap();
-    assert_eq!(socket_of(line), Some(Socket { local, user: 1_000, inode: 4_711 }));
+    assert_eq!(socket_of(line), Some(SocketLine { local, user: 1_000, inode: 4_711 }));
     let line = line.replace("0200007F:", "00000000000000000000000001000000:");
     assert_eq!(socket_of(&line).unwrap().local, "[::1]:4791".parse().unwrap());
     assert_eq!(socket_of("  sl  local_address rem_address   st tx_queue"), None);
@@ -17,7 +17,7 @@ fn lines_of_the_kernels_list_are_read() {
 fn sockets_for_all_addresses_take_each_of_them() {
     let takes = |local: &str, addr: &str| {
         let local = local.parse().unwrap();
-        Socket { local, user: 0, inode: 1 }.takes(addr.parse().unwrap())
+        SocketLine { local, user: 0, inode: 1 }.takes(addr.parse().unwrap())
     };
     assert!(takes("0.0.0.0:4791", "10.0.0.1:4791"));
     assert!(takes("[::]:4791", "10.0.0.1:4791"));
