@@ -63,7 +63,7 @@ fn a_parent_domain_is_the_domain_that_it_stands_for() {
         assert!([net.pd, pd].contains(&(*qp).pd));
         (*qp).qp_num
     });
-    let config = Config { access: RW, ..Config::default() };
+    let config = ConnectConfig { access: RW, ..ConnectConfig::default() };
     net.connect(qp[0], num[1], config);
     net.connect(qp[1], num[0], config);
     assert_eq!(post_recv(qp[1], 1, &mut [sge(own, 0, 16)]), 0);

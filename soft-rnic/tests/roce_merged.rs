@@ -32,21 +32,21 @@ fn port_of(ip: &str) -> SocketAddr {
 }
 
 /// A datagram queue pair that can receive, on a device.
-fn end(ip: &str) -> End {
+fn end(ip: &str) -> NearEnd {
     let net = wired::open(ip);
     let cq = net.cq(64);
-    let end = End::on(UD, net, cq);
+    let end = NearEnd::on(UD, net, cq);
     for n in 0..2 * EACH {
         let place = end.local(0, n * (GRH + LEN), (GRH + LEN) as u32);
         assert_eq!(post_recv(end.qp, n as u64, &mut [place]), 0);
     }
-    end.net.connect(end.qp, 0, Config::default());
+    end.net.connect(end.qp, 0, ConnectConfig::default());
     end
 }
 
 /// Returns of each received datagram the first byte, the sender's last address byte in the
 /// header in front, and the queue pair.
-fn came(end: &End, count: usize) -> Vec<(u8, u8, u32)> {
+fn came(end: &NearEnd, count: usize) -> Vec<(u8, u8, u32)> {
     let done = end.net.poll(end.cq, count);
     let of = |wc: &Wc| {
         assert_eq!((wc.status, wc.len as usize), ("SUCCESS", GRH + LEN));
