@@ -93,7 +93,7 @@ reasons! {
 
 impl WcReason {
     /// The reason of this number.
-    pub(crate) fn of(number: u8) -> Option<WcReason> {
+    pub(crate) fn from_number(number: u8) -> Option<WcReason> {
         WcReason::ALL.iter().copied().find(|reason| *reason as u8 == number)
     }
 
@@ -160,11 +160,11 @@ impl Cause {
     }
 
     /// The cause of this number; none for 0, or another that is none's.
-    pub(crate) fn of(code: u16) -> Option<Cause> {
+    pub(crate) fn from_code(code: u16) -> Option<Cause> {
         let [reason, origin] = code.to_le_bytes();
         let origins = [Origin::Request, Origin::Peer, Origin::Program, Origin::Cq, Origin::Device];
         let origin = origins.into_iter().find(|known| *known as u8 == origin)?;
-        Some(Cause { origin, reason: WcReason::of(reason) })
+        Some(Cause { origin, reason: WcReason::from_number(reason) })
     }
 
     /// The reason of requests that are flushed.
@@ -198,7 +198,7 @@ impl fmt::Display for Cause {
 /// ```
 #[must_use]
 pub fn vendor_err(number: u32) -> Option<&'static str> {
-    Some(WcReason::of(number.try_into().ok()?)?.text())
+    Some(WcReason::from_number(number.try_into().ok()?)?.text())
 }
 
 #[cfg(test)]
@@ -225,12 +225,12 @@ mod tests {
     #[test]
     fn a_number_leads_back() {
         for reason in WcReason::ALL {
-            assert_eq!(WcReason::of(*reason as u8), Some(*reason));
+            assert_eq!(WcReason::from_number(*reason as u8), Some(*reason));
             for cause in [Cause::request(*reason), Cause::peer(*reason)] {
-                assert_eq!(Cause::of(cause.code()), Some(cause));
+                assert_eq!(Cause::from_code(cause.code()), Some(cause));
             }
         }
-        assert_eq!((WcReason::of(0), Cause::of(0)), (None, None));
-        assert_eq!(Cause::of(Cause::CQ.code()), Some(Cause::CQ));
+        assert_eq!((WcReason::from_number(0), Cause::from_code(0)), (None, None));
+        assert_eq!(Cause::from_code(Cause::CQ.code()), Some(Cause::CQ));
     }
 }

@@ -169,7 +169,8 @@ fn other_transports_take_none() {
         return;
     }
     for kind in [ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD] {
-        let p = QpPair::of(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
+        let p =
+            QpPair::connect(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
         let mut sges = [sge(p.mr[0], 0, 8)];
         let mut wr = request(&mut sges, p.addr(1), p.key(1));
         assert_eq!(post_send(p.qp[0], &mut wr), libc::EINVAL);

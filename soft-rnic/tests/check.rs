@@ -180,7 +180,7 @@ fn a_buffer_that_is_used_again_before_its_execution_is_found() {
 fn reuse_at_a_distance() {
     // The byte changes within half of it.
     let name = soft_rnic::distant(std::time::Duration::from_secs(4));
-    let ends = CheckedEnds::of(ibv_qp_type::IBV_QPT_RC, &name, 16);
+    let ends = CheckedEnds::connect(ibv_qp_type::IBV_QPT_RC, &name, 16);
     ends.receive(1, 0, 4096);
     ends.send(7, 64, SIGNALED);
     ends.change(0, 0);
@@ -970,7 +970,7 @@ fn a_value_that_is_none_is_said_and_reports() {
 fn overflow() {
     // Two pairs: what is on its way when its queue pair is destroyed would take a receive.
     let [receives, sends] =
-        [(); 2].map(|()| CheckedEnds::of(ibv_qp_type::IBV_QPT_RC, &provider().1, 4));
+        [(); 2].map(|()| CheckedEnds::connect(ibv_qp_type::IBV_QPT_RC, &provider().1, 4));
     // Unsignalled requests have no completions.
     let room = sends.cqe();
     (0..room + 5).for_each(|id| sends.send(id, 8, UNSIGNALED));
@@ -1000,7 +1000,7 @@ fn could_overflow(cq: u32, room: u32) -> String {
 }
 
 fn overrun() {
-    let ends = CheckedEnds::of(ibv_qp_type::IBV_QPT_RC, &provider().1, 4);
+    let ends = CheckedEnds::connect(ibv_qp_type::IBV_QPT_RC, &provider().1, 4);
     let messages = ends.cqe() + mistake(1, 0);
     (0..messages).for_each(|id| ends.receive(id, id as usize * 64, 64));
     (1..messages).for_each(|id| ends.send(id, 8, UNSIGNALED));
@@ -1075,7 +1075,7 @@ fn a_receive_that_is_too_small_for_packets_is_found() {
 
 /// Over the network the receive request that serves the next message has been taken already.
 fn too_short_twice() {
-    let ends = CheckedEnds::of(ibv_qp_type::IBV_QPT_UC, &provider().1, 16);
+    let ends = CheckedEnds::connect(ibv_qp_type::IBV_QPT_UC, &provider().1, 16);
     ends.receive(3, 0, 60);
     ends.send(7, 64, SIGNALED);
     ends.send(8, 60, SIGNALED);
@@ -1139,7 +1139,7 @@ fn has_received(packets: u64) {
 
 /// No status tells of it.
 fn datagram_too_long() {
-    let ends = CheckedEnds::of(ibv_qp_type::IBV_QPT_UD, &provider().1, 16);
+    let ends = CheckedEnds::connect(ibv_qp_type::IBV_QPT_UD, &provider().1, 16);
     ends.receive(3, 0, 64);
     let ah = ends.net.ah();
     let mut sges = [sge(ends.mr[0], 0, 32)];

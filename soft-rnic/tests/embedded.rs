@@ -194,7 +194,7 @@ fn a_connection_has_one_port_as_its_peer() {
 #[test]
 fn a_list_is_posted_up_to_the_request_without_a_handle() {
     let net = Net::on(soft_rnic::table(), "soft0");
-    let p = QpPair::of(UD, net, ConnectConfig::default(), ConnectConfig::default());
+    let p = QpPair::connect(UD, net, ConnectConfig::default(), ConnectConfig::default());
     let ah = p.net.ah();
     let no_ah = (core::ptr::null_mut(), p.num(1), QKEY);
     let mut second = datagram_wr(2, &mut [], SIGNALED, no_ah);

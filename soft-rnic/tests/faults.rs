@@ -249,7 +249,7 @@ fn the_newer_send_interface_and_xrc_meet_faults() {
 
 /// Numbered messages of an unreliable transport: those that have arrived.
 fn lossy(kind: ibv_qp_type) -> String {
-    let p = QpPair::of(kind, net(), ConnectConfig::default(), ConnectConfig::default());
+    let p = QpPair::connect(kind, net(), ConnectConfig::default(), ConnectConfig::default());
     let ah = p.net.ah();
     for id in 0..64 {
         receive(&p, id);
@@ -291,7 +291,7 @@ fn the_same_messages_of_unreliable_transports_are_lost_again() {
 
 /// A request at which the queue pair goes to the error state, and one behind it.
 fn flushed(kind: ibv_qp_type) -> String {
-    let p = QpPair::of(kind, net(), patient(), patient());
+    let p = QpPair::connect(kind, net(), patient(), patient());
     receive(&p, 0);
     assert_eq!(post_recv(p.qp[0], 9, &mut [sge(p.mr[0], 0, 100)]), 0);
     post(&p, 1, W::IBV_WR_SEND, UNSIGNALED);

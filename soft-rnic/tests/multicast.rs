@@ -90,7 +90,7 @@ fn a_group_with_an_ipv6_address_has_a_header_of_ipv6() {
 fn blocking_own(net: &Net) -> GroupMember {
     let cq = net.cq(256);
     let qp = create_ex(net, cq, UD, ibv_qp_create_flags::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB.0);
-    GroupMember::of(net, qp.unwrap(), cq, QKEY)
+    GroupMember::from_qp(net, qp.unwrap(), cq, QKEY)
 }
 
 fn create_ex(

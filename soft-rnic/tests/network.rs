@@ -41,7 +41,7 @@ impl Drop for Faulty {
 
 fn pair(kind: ibv_qp_type) -> QpPair {
     let net = Net::on(soft_rnic::table(), "soft0");
-    QpPair::of(kind, net, ConnectConfig::default(), ConnectConfig::default())
+    QpPair::connect(kind, net, ConnectConfig::default(), ConnectConfig::default())
 }
 
 /// Messages that the network of a pair's device has lost.
@@ -262,7 +262,7 @@ fn a_simulation_has_a_network_of_its_own() {
         let network = NetworkFaults { loss: 1.0, ..NetworkFaults::default() };
         let simulation = Simulation::new(9, Faults { network, ..Faults::default() });
         let net = Net::on(soft_rnic::table(), simulation.name());
-        let p = QpPair::of(kind, net, ConnectConfig::default(), ConnectConfig::default());
+        let p = QpPair::connect(kind, net, ConnectConfig::default(), ConnectConfig::default());
         assert!(traffic(&p, 10, || 0).is_empty());
         assert_eq!((simulation.stats().dropped, simulation.stats().faults), (10, 10));
         p.close();
@@ -274,7 +274,7 @@ fn a_simulated_post_to_a_failed_queue_pair_is_flushed_at_once() {
     for kind in [UC, UD] {
         let simulation = Simulation::new(10, Faults::default());
         let net = Net::on(soft_rnic::table(), simulation.name());
-        let p = QpPair::of(kind, net, ConnectConfig::default(), ConnectConfig::default());
+        let p = QpPair::connect(kind, net, ConnectConfig::default(), ConnectConfig::default());
         let ah = p.net.ah();
         assert_eq!(p.net.to_state(p.qp[0], ibv_qp_state::IBV_QPS_ERR), 0);
         let mut wr = datagram_wr(1, &mut [], SIGNALED, (ah, p.num(1), QKEY));

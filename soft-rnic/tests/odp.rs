@@ -94,7 +94,7 @@ struct OnDemandEnds {
 
 impl OnDemandEnds {
     fn new(kind: ibv_qp_type, is_implicit: bool) -> OnDemandEnds {
-        let p = QpPair::of(kind, Net::new(), waits_for_pages(), waits_for_pages());
+        let p = QpPair::connect(kind, Net::new(), waits_for_pages(), waits_for_pages());
         let pages = [MappedPages::new(PAGES), MappedPages::new(PAGES)];
         let mr = match is_implicit {
             true => [implicit(&p.net, RW), implicit(&p.net, RW)],
@@ -407,7 +407,7 @@ fn a_file_that_has_become_shorter_is_no_bus_error() {
         for end in [0, 1] {
             let mut ends = OnDemandEnds::new(RC, true);
             ftruncate(&file, 2 * PAGE as u64).unwrap();
-            ends.pages[end] = MappedPages::of(&file, 2);
+            ends.pages[end] = MappedPages::map_file(&file, 2);
             ends.pages[end].fill(0, 2 * PAGE, 1);
             ftruncate(&file, PAGE as u64).unwrap();
             let [local, remote] = [0, 1].map(|end| ends.piece(end, 0, 2 * PAGE as u32));

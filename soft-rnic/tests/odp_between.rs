@@ -32,7 +32,7 @@ fn the_other_process() {
 fn be_owner(kind: ibv_qp_type) {
     let end = NearEnd::new(kind);
     let file = memory_file(PAGES);
-    let pages = MappedPages::of(&file, PAGES);
+    let pages = MappedPages::map_file(&file, PAGES);
     let mr = explicit(&end.net, &pages, RW);
     let whole = piece(&pages, mr, 0, 0);
     join_as_other(&end, patient());
@@ -90,10 +90,10 @@ struct User {
 
 impl User {
     fn new() -> User {
-        User::of(RC)
+        User::connect(RC)
     }
 
-    fn of(kind: ibv_qp_type) -> User {
+    fn connect(kind: ibv_qp_type) -> User {
         let role = if kind == UC { "unreliable owner" } else { "owner" };
         let mut owner = Other::start("the_other_process", role);
         let end = NearEnd::new(kind);
@@ -273,7 +273,7 @@ fn judged(
     len: u32,
     gone_at: usize,
 ) -> (&'static str, Option<&'static str>) {
-    let p = QpPair::of(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
+    let p = QpPair::connect(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
     let mr = explicit(&p.net, pages, access);
     let (gone, there) = (piece(pages, mr, 0, len), sge(p.mr[1 - gone_at], 0, len));
     let mut sges = [if gone_at == 0 { gone } else { there }];
@@ -309,7 +309,7 @@ fn what_goes_after_the_check_the_copy_finds_out() {
 
 fn be_refused_later() {
     let pages = MappedPages::new(4);
-    let (user, mut sender) = (User::new(), User::of(UC));
+    let (user, mut sender) = (User::new(), User::connect(UC));
     refuse(&[libc::SYS_madvise]);
     let atomic = W::IBV_WR_ATOMIC_FETCH_AND_ADD;
     let imm = W::IBV_WR_RDMA_WRITE_WITH_IMM;

@@ -25,7 +25,7 @@ struct ReconnectedEnds {
 
 impl ReconnectedEnds {
     fn new(n: usize) -> ReconnectedEnds {
-        let p = QpPair::of(RC, Net::new(), waits_for_pages(), waits_for_pages());
+        let p = QpPair::connect(RC, Net::new(), waits_for_pages(), waits_for_pages());
         let pages = MappedPages::new(n);
         let mr = explicit(&p.net, &pages, RW);
         ReconnectedEnds { p, pages, mr }

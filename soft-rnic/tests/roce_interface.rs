@@ -105,7 +105,7 @@ fn interface_of(net: &Net) -> u32 {
 /// Datagrams within a device go by memory, and are no longer than those to others.
 fn send_as_much_as_the_mtu(address: &str) {
     let config = ConnectConfig::default();
-    let p = common::QpPair::of(ibv_qp_type::IBV_QPT_UD, wired::open(address), config, config);
+    let p = common::QpPair::connect(ibv_qp_type::IBV_QPT_UD, wired::open(address), config, config);
     let (ah, mtu) = (p.net.ah(), 128 << p.net.port().active_mtu.0);
     assert_eq!(mtu, 1_024, "of an interface with 1500 bytes");
     for (len, expected) in [(mtu, "SUCCESS"), (mtu + 1, "LOC_LEN")] {

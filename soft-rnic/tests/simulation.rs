@@ -48,7 +48,7 @@ fn run(seed: u64, faults: Faults) -> Trace {
     };
     let net = || Net::on(soft_rnic::table(), simulation.name());
     let pairs: Vec<QpPair> =
-        KINDS.iter().map(|kind| QpPair::of(*kind, net(), config, config)).collect();
+        KINDS.iter().map(|kind| QpPair::connect(*kind, net(), config, config)).collect();
     let handles: Vec<_> = pairs.iter().map(|p| p.net.ah()).collect();
     let mut dice = Dice(seed);
     let mut posted = [[0_u64; 2]; PAIRS];

@@ -336,7 +336,7 @@ fn compare(
 /// Runs one case on a connection of its own: the statuses of both ends.
 fn run(kind: ibv_qp_type, op: Op, fault: Fault) -> (&'static str, &'static str) {
     let (a, b) = configs(fault);
-    let pair = QpPair::of(kind, Net::new(), a, b);
+    let pair = QpPair::connect(kind, Net::new(), a, b);
     let case = CaseMemory::new(&pair, fault, pair.num(0));
     let before = not_received();
     let gone = prepare_responder(&pair, &case, fault);

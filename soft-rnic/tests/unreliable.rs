@@ -13,7 +13,7 @@ const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
 const GRH: usize = 40;
 
 fn pair(kind: ibv_qp_type) -> QpPair {
-    QpPair::of(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default())
+    QpPair::connect(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default())
 }
 
 /// Returns the destination of datagrams to the second queue pair of a pair, with the right key.
@@ -217,7 +217,7 @@ fn the_key_of_a_datagram_is_the_requests_or_the_senders_own() {
     const OTHER: u32 = 0x5555;
     let (a, b) =
         (ConnectConfig { qkey: OTHER, ..ConnectConfig::default() }, ConnectConfig::default());
-    let p = QpPair::of(UD, Net::new(), a, b);
+    let p = QpPair::connect(UD, Net::new(), a, b);
     let ah = p.net.ah();
     let violations = p.net.port().qkey_viol_cntr;
     for id in 0..4 {

@@ -631,7 +631,7 @@ fn what_makes_no_sense_is_not_posted() {
         ),
     ] {
         let other =
-            QpPair::of(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
+            QpPair::connect(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
         for opcode in refused {
             let mut wr = bind_wr(1, two, 1, to);
             wr.opcode = *opcode;
@@ -712,7 +712,7 @@ fn an_unreliable_connection_binds_and_invalidates_too() {
         return;
     }
     let config = ConnectConfig::default();
-    let p = QpPair::of(ibv_qp_type::IBV_QPT_UC, Net::new(), config, config).with_bindable();
+    let p = QpPair::connect(ibv_qp_type::IBV_QPT_UC, Net::new(), config, config).with_bindable();
     let mut p = p;
     p.buf[0][..8].copy_from_slice(b"new data");
     let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));

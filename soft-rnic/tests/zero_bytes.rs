@@ -70,7 +70,8 @@ fn requests_without_data_name_regions_without_bytes() {
     let mut byte = 0_u8;
     let places = [null_mut(), &raw mut byte, 0x1000 as *mut u8, usize::MAX as *mut u8];
     for kind in [RC, UC] {
-        let p = QpPair::of(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
+        let p =
+            QpPair::connect(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
         for access in [RW, RW | ZERO_BASED, RW | ON_DEMAND] {
             for place in places {
                 let mr = register(&p.net, place, access);
@@ -90,7 +91,7 @@ fn a_datagram_without_data_leaves_its_header_alone() {
         return;
     }
     const GRH: u32 = 40;
-    let p = QpPair::of(UD, Net::new(), ConnectConfig::default(), ConnectConfig::default());
+    let p = QpPair::connect(UD, Net::new(), ConnectConfig::default(), ConnectConfig::default());
     let (mr, ah) = (register(&p.net, null_mut(), 1), p.net.ah());
     let mut room = [sge(p.mr[1], 0, GRH), nothing_of(mr)];
     assert_eq!(post_recv(p.qp[1], 2, &mut room), 0);

@@ -18,8 +18,9 @@ use crate::queues::wqe::{SqOp, asks_for_checksums, len_of};
 /// scatter/gather list.
 type Admitted<'a> = Result<(SqOp, bool, &'a [ibv_sge]), Errno>;
 
-/// Checks that the send queue can take a request; one that has to be queued first ([`SqOp::of_rare`])
-/// is `EINVAL`. (The request itself is made where it stays: it would be copied as a result.)
+/// Checks that the send queue can take a request; one that has to be queued first
+/// ([`SqOp::from_rare_opcode`]) is `EINVAL`. (The request itself is made where it stays: it would
+/// be copied as a result.)
 ///
 /// # Safety
 /// `wr` is valid.
@@ -29,7 +30,7 @@ pub(crate) unsafe fn admit<'a>(
     requester: &RequesterState,
     wr: &'a ibv_send_wr,
 ) -> Admitted<'a> {
-    let op = SqOp::of(wr.opcode).ok_or(errno::EINVAL)?;
+    let op = SqOp::from_opcode(wr.opcode).ok_or(errno::EINVAL)?;
     // SAFETY: `wr` is valid (see # Safety).
     unsafe { admit_as(op, qp, requester, wr) }
 }
@@ -43,7 +44,7 @@ pub(crate) unsafe fn admit_any<'a>(
     requester: &RequesterState,
     wr: &'a ibv_send_wr,
 ) -> Admitted<'a> {
-    let Some(op) = SqOp::of_rare(wr.opcode) else {
+    let Some(op) = SqOp::from_rare_opcode(wr.opcode) else {
         // SAFETY: `wr` is valid (see # Safety).
         return unsafe { admit(qp, requester, wr) };
     };
@@ -97,7 +98,7 @@ impl<'m> HeldRegion<'m> {
     /// # Safety
     /// The request is valid, and its list this entry.
     #[inline(always)]
-    pub(crate) unsafe fn of(
+    pub(crate) unsafe fn plain_span(
         &mut self,
         qp: &Qp,
         request: &ibv_send_wr,

@@ -121,7 +121,7 @@ impl Proof {
     /// [`holds`](Self::holds), or why not: `EFAULT` if something else is there.
     pub(crate) fn check(&self, pid: i32) -> Result<(), Errno> {
         let mut seen = 0_u64;
-        let here = [MemSpan::of_words(core::slice::from_mut(&mut seen))];
+        let here = [MemSpan::from_words(core::slice::from_mut(&mut seen))];
         // SAFETY: our own eight bytes.
         unsafe { attach(pid, AttachDirection::From, &here, self.addr, 8) }?;
         if seen == self.value { Ok(()) } else { Err(Errno::FAULT) }

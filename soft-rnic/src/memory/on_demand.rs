@@ -69,7 +69,7 @@ pub(crate) unsafe fn copy_pieces<'m>(
 pub(crate) unsafe fn copy_word(to: &[MemSpan<'_>], word: u64) -> Result<(), Errno> {
     let mut word = [word];
     // SAFETY: `to` was checked (see # Safety); `word` is a local variable.
-    unsafe { copy(to, core::iter::once(MemSpan::of_words(&mut word))) }
+    unsafe { copy(to, core::iter::once(MemSpan::from_words(&mut word))) }
 }
 
 /// The bytes of a message, put together.
@@ -80,7 +80,7 @@ pub(crate) unsafe fn to_vec(from: &[MemSpan<'_>]) -> Result<Vec<u8>, Errno> {
     let mut bytes = alloc::zeroes(from.iter().map(|span| span.len()).sum())?;
     // SAFETY: programs access the pieces atomically only (see # Safety); `bytes` is a local
     // variable.
-    unsafe { copy(&[MemSpan::of(&mut bytes)], from.iter().copied()) }?;
+    unsafe { copy(&[MemSpan::from_slice(&mut bytes)], from.iter().copied()) }?;
     Ok(bytes)
 }
 
@@ -159,7 +159,7 @@ fn populate(addr: usize, len: usize, advice: Advice) -> Result<(), Errno> {
 pub(crate) fn can_copy() -> bool {
     let mut seen = [0_u64];
     // SAFETY: it is our own.
-    let copied = unsafe { copy_word(&[MemSpan::of_words(&mut seen)], 1) };
+    let copied = unsafe { copy_word(&[MemSpan::from_words(&mut seen)], 1) };
     copied.is_ok() && seen == [1]
 }
 
@@ -182,7 +182,7 @@ pub(crate) unsafe fn exchange(
     let _this_one = ONE_AT_A_TIME.lock();
     let mut seen = [0_u64];
     // SAFETY: `word` was checked (see # Safety), and `seen` is a local variable.
-    unsafe { copy(&[MemSpan::of_words(&mut seen)], core::iter::once(word)) }?;
+    unsafe { copy(&[MemSpan::from_words(&mut seen)], core::iter::once(word)) }?;
     let new = AtomicU64::new(seen[0]);
     let old = change(&new);
     let new = new.into_inner();

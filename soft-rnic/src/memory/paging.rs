@@ -33,7 +33,7 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    pub(crate) fn of(pieces: &[MemSpan<'_>], is_written: bool) -> Needed {
+    pub(crate) fn from_spans(pieces: &[MemSpan<'_>], is_written: bool) -> Needed {
         let pieces = pieces.iter().map(|piece| (piece.ptr().addr(), piece.len()));
         Needed { pieces: pieces.collect(), is_written }
     }
@@ -76,7 +76,7 @@ impl RequestPages {
     }
 
     fn look(&self, pieces: &[MemSpan<'_>], is_written: bool) -> Presence {
-        let needed = Needed::of(pieces, is_written);
+        let needed = Needed::from_spans(pieces, is_written);
         match &self.brought {
             Some((brought, true)) if *brought == needed => Presence::There,
             Some((brought, false)) if *brought == needed => Presence::Gone,

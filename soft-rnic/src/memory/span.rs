@@ -54,7 +54,7 @@ impl<'m> MemSpan<'m> {
 
     /// Bytes of the device.
     #[inline(always)]
-    pub(crate) fn of(bytes: &'m mut [u8]) -> MemSpan<'m> {
+    pub(crate) fn from_slice(bytes: &'m mut [u8]) -> MemSpan<'m> {
         // SAFETY: borrowed for as long, and by nothing else.
         unsafe { MemSpan::private(bytes.as_mut_ptr(), bytes.len()) }
     }
@@ -68,7 +68,7 @@ impl<'m> MemSpan<'m> {
 
     /// The bytes of words of the device.
     #[inline(always)]
-    pub(crate) fn of_words(words: &'m mut [u64]) -> MemSpan<'m> {
+    pub(crate) fn from_words(words: &'m mut [u64]) -> MemSpan<'m> {
         let len = size_of_val(words);
         // SAFETY: as in `of`.
         unsafe { MemSpan::private(words.as_mut_ptr().cast(), len) }
@@ -261,7 +261,7 @@ pub(crate) unsafe fn to_vec(from: &[MemSpan<'_>]) -> Result<Vec<u8>, OutOfMemory
     // What a WRITE sends, the program may write to meanwhile.
     // SAFETY: all pieces are valid, and accessed atomically only (see # Safety); `bytes` is a local
     // variable.
-    unsafe { copy_spans(&[MemSpan::of(&mut bytes)], from, BufferOwnership::Shared) };
+    unsafe { copy_spans(&[MemSpan::from_slice(&mut bytes)], from, BufferOwnership::Shared) };
     Ok(bytes)
 }
 

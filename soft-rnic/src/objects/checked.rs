@@ -262,9 +262,9 @@ fn print(spans: &[MemSpan<'_>], len: usize) -> Print {
             span.behind(before)
         });
         // SAFETY: `to` is the checker's own; the kernel checks that the pieces are mapped.
-        unsafe { on_demand::copy(&[MemSpan::of(to)], from) }
+        unsafe { on_demand::copy(&[MemSpan::from_slice(to)], from) }
     };
-    match Fingerprint::of(len, read) {
+    match Fingerprint::compute(len, read) {
         Ok(print) => Ok(Some(print)),
         Err((bytes, Errno::FAULT)) => Err(bytes),
         Err((_, refused)) => {

@@ -43,7 +43,7 @@ static OPEN: Mutex<BTreeMap<CommandFileId, Weak<Handles>>> = Mutex::new(BTreeMap
 
 impl Handles {
     /// Those of the contexts that have this file, or new ones.
-    pub(crate) fn of(file: CommandFileId) -> Arc<Handles> {
+    pub(crate) fn for_file(file: CommandFileId) -> Arc<Handles> {
         let mut open = OPEN.lock();
         if let Some(handles) = open.get(&file).and_then(Weak::upgrade) {
             return handles;

@@ -256,7 +256,7 @@ impl Qp {
     pub(crate) unsafe fn check_refused_send(&self, wr: &ibv_send_wr, error: Errno) {
         let Some(check) = self.check() else { return };
         let Some(what) = self.why_refused(check, wr, error) else { return };
-        let op = SqOp::of(wr.opcode).or_else(|| SqOp::of_rare(wr.opcode));
+        let op = SqOp::from_opcode(wr.opcode).or_else(|| SqOp::from_rare_opcode(wr.opcode));
         let op = op.map_or_else(|| format!("opcode {}", wr.opcode.0), |(op, _)| op.name().into());
         check.checker.refused(
             "ibv_post_send",

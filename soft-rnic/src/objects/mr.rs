@@ -44,7 +44,7 @@ pub(crate) struct MrAttr {
 
 impl MrAttr {
     /// The region that was published.
-    pub(crate) fn of(published: &PublishedRegion) -> MrAttr {
+    pub(crate) fn from_published(published: &PublishedRegion) -> MrAttr {
         let PublishedRegion { pd, addr, iova, length, access, .. } = *published;
         MrAttr { pd, addr, iova, length, access }
     }
@@ -158,7 +158,7 @@ pub(crate) struct Mr {
 
 impl Mr {
     /// A struct of a region, at `addr`.
-    pub(crate) fn of(
+    pub(crate) fn from_registration(
         pd: Arc<Pd>,
         addr: *mut c_void,
         registration: Arc<MrRegistration>,
@@ -294,7 +294,7 @@ pub(crate) fn register(
         pd.context.region_at(key, addr.addr() as u64, length);
     }
     pd.context.trace_region(EventKind::RegisterMr, addr.addr() as u64, length);
-    Ok(Mr::of(pd.keep(), addr, registration))
+    Ok(Mr::from_registration(pd.keep(), addr, registration))
 }
 
 /// The access bits that count: `EINVAL` for those that do not go together.
@@ -369,7 +369,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: NULL, or a region of ours that the caller gives back.
     errno::code(unsafe { Mr::named(mr) }.and_then(|object| {
         object.deregister()?;
-        // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
+        // SAFETY: it was made by `Mr::from_registration`, and no thread uses it any more.
         drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
         Ok(())
     }))
@@ -379,7 +379,8 @@ impl Mr {
     fn deregister(&self) -> Result<(), Errno> {
         let (context, key) = (&self.pd.context, self.registration.key);
         let change = self.registration.change()?;
-        let region = context.device.mrs.slot(key).map(|slot| MrAttr::of(&slot.published()));
+        let region =
+            context.device.mrs.slot(key).map(|slot| MrAttr::from_published(&slot.published()));
         // Before the key ends: a request that is tried again under an invalid key fails its queue
         // pair, and would not count as outstanding any more.
         context.check_deregistered(key);

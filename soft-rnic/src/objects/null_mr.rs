@@ -31,6 +31,6 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         let registration = MrRegistration::new((key, 0), usize::MAX, &pd.users, None);
         room.insert(key, Arc::clone(&registration));
         pd.context.made(Object::MemoryRegion, key.into());
-        Ok(Mr::of(pd.keep(), core::ptr::null_mut(), registration))
+        Ok(Mr::from_registration(pd.keep(), core::ptr::null_mut(), registration))
     }))
 }

@@ -87,7 +87,7 @@ impl Qp {
 
     /// The cause of its error state, if it is in one.
     pub(crate) fn cause(&self) -> Option<Cause> {
-        Cause::of(self.cause.load(Ordering::Relaxed))
+        Cause::from_code(self.cause.load(Ordering::Relaxed))
     }
 
     /// The reason of requests that are flushed.

@@ -107,7 +107,7 @@ unsafe fn rereg(
     device.mrs.invalidate(&change, peers).map_err(ReregError::Input)?;
     device.end_accesses().map_err(ReregError::Command)?;
     device.mrs.validate_again(&change, slot, &region, peers);
-    context.deregistered(&MrAttr::of(&before));
+    context.deregistered(&MrAttr::from_published(&before));
     context.registered(&region);
     if has(TRANSLATION) {
         (object.abi.addr, object.abi.length) = (addr, length);

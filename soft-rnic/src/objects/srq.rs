@@ -351,7 +351,7 @@ unsafe fn post<const WATCHED: bool>(
         // SAFETY: `bad_wr` is not NULL.
         unsafe { errno::memory_of_post(wr, bad_wr) }?;
         // SAFETY: the caller's list.
-        let _charged = unsafe { Charged::of(srq.pd.context.device.charging_card(), wr) };
+        let _charged = unsafe { Charged::for_receives(srq.pd.context.device.charging_card(), wr) };
         let mut poster = srq.ring.poster.lock();
         // SAFETY: the caller's list.
         let result = unsafe {

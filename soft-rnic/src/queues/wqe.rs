@@ -38,9 +38,9 @@ impl SqOp {
         }
     }
 
-    /// [`of`](Self::of) for what is about memory windows; a SEND has a key to be invalidated in the
-    /// place of an immediate.
-    pub(crate) fn of_mws(opcode: ibv_wr_opcode) -> Option<(SqOp, bool)> {
+    /// [`from_opcode`](Self::from_opcode) for what is about memory windows; a SEND has a key to be
+    /// invalidated in the place of an immediate.
+    pub(crate) fn from_mw_opcode(opcode: ibv_wr_opcode) -> Option<(SqOp, bool)> {
         Some(match opcode {
             ibv_wr_opcode::IBV_WR_SEND_WITH_INV => (SqOp::Send, true),
             ibv_wr_opcode::IBV_WR_BIND_MW => (SqOp::BindMw, false),
@@ -49,17 +49,17 @@ impl SqOp {
         })
     }
 
-    /// [`of`](Self::of) for what posts do not look for, but queue.
-    pub(crate) fn of_rare(opcode: ibv_wr_opcode) -> Option<(SqOp, bool)> {
+    /// [`from_opcode`](Self::from_opcode) for what posts do not look for, but queue.
+    pub(crate) fn from_rare_opcode(opcode: ibv_wr_opcode) -> Option<(SqOp, bool)> {
         match opcode {
             ibv_wr_opcode::IBV_WR_ATOMIC_WRITE => Some((SqOp::AtomicWrite, false)),
-            _ => SqOp::of_mws(opcode),
+            _ => SqOp::from_mw_opcode(opcode),
         }
     }
 
     /// The operation of a work request's opcode, and whether it has an immediate.
     #[inline]
-    pub(crate) fn of(opcode: ibv_wr_opcode) -> Option<(SqOp, bool)> {
+    pub(crate) fn from_opcode(opcode: ibv_wr_opcode) -> Option<(SqOp, bool)> {
         Some(match opcode {
             ibv_wr_opcode::IBV_WR_SEND => (SqOp::Send, false),
             ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => (SqOp::Send, true),

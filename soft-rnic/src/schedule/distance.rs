@@ -143,7 +143,7 @@ pub(crate) fn posted(
             }
         }
     };
-    let limits = distance.card.as_ref().map_or(CardLimits::default(), CardLimits::of);
+    let limits = distance.card.as_ref().map_or(CardLimits::default(), CardLimits::for_card);
     let times = transit_times.get_or_insert_default().post(at, requester, wqe, limits, transit);
     distance.push(qp.num, times);
     distance.set_timer(&qp.pd.context.device);

@@ -193,15 +193,15 @@ impl Qp {
     ) -> bool {
         let mtu_shift = sq.requester.mtu_shift;
         if let Some((to, qkey)) = late.to.filter(|(to, _)| self.is_foreign(to)) {
-            let payload = [MemSpan::of(&mut late.payload)];
+            let payload = [MemSpan::from_slice(&mut late.payload)];
             return self.post_remote_ud(&late.wqe, &payload, &to, qkey);
         }
         if sq.remote.is_some() && late.to.is_none() {
-            let payload = [MemSpan::of(&mut late.payload)];
+            let payload = [MemSpan::from_slice(&mut late.payload)];
             return self.arrive_remote(sq, &late.wqe, &payload);
         }
         let len = late.payload.len() as u64;
-        let payload = [MemSpan::of(&mut late.payload)];
+        let payload = [MemSpan::from_slice(&mut late.payload)];
         let (from, local) = ((self.num, late.psn), &payload[..usize::from(len > 0)]);
         let message = InboundRequest::new(&late.wqe, from, (local, len), late.to.as_ref());
         let message = InboundRequest { packets: packets(len, mtu_shift), ..message };

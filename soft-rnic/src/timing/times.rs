@@ -95,7 +95,7 @@ pub(crate) struct CardLimits {
 }
 
 impl CardLimits {
-    pub(crate) fn of(card: &Card) -> CardLimits {
+    pub(crate) fn for_card(card: &Card) -> CardLimits {
         CardLimits { between: card.between_requests(), reads: card.reads() }
     }
 }

@@ -62,10 +62,10 @@ impl TraceFile {
             e => Err(e),
         })?;
         // What cannot be a trace is not left behind.
-        TraceFile::of(file, process).inspect_err(|_| _ = unlink(path))
+        TraceFile::from_fd(file, process).inspect_err(|_| _ = unlink(path))
     }
 
-    fn of(file: OwnedFd, process: u32) -> Result<TraceFile, Errno> {
+    fn from_fd(file: OwnedFd, process: u32) -> Result<TraceFile, Errno> {
         reserve(&file, 0, OBJECTS)?;
         ftruncate(&file, MAX_FILE_BYTES)?;
         let none = core::ptr::null_mut();

@@ -227,8 +227,10 @@ fn event(all: &[u64; RECORD]) -> Option<Event> {
     let [event, operation, status, reason, ..] = what.to_le_bytes();
     let name = EventKind::ALL.get(usize::from(event))?.name();
     let why = match name {
-        "state" => Cause::of(u16::from_le_bytes([reason, operation])).map(|why| why.to_string()),
-        _ => WcReason::of(reason).map(|reason| reason.text().to_owned()),
+        "state" => {
+            Cause::from_code(u16::from_le_bytes([reason, operation])).map(|why| why.to_string())
+        }
+        _ => WcReason::from_number(reason).map(|reason| reason.text().to_owned()),
     };
     let operation = super::layout::OPERATIONS.get(usize::from(operation));
     Some(Event {

@@ -82,7 +82,7 @@ impl Port {
     /// What the system says; [`Errno::PROTO`] if it is no socket of this address.
     pub fn take_place(socket: OwnedFd, addr: SocketAddr) -> Result<Port, Errno> {
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
-        let mut port = Port::of(socket)?;
+        let mut port = Port::from_socket(socket)?;
         if port.local() != addr {
             return Err(Errno::PROTO);
         }

@@ -81,7 +81,7 @@ impl Port {
         options(&socket, addr)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
         bind(&socket, &addr)?;
-        Port::of(socket)
+        Port::from_socket(socket)
     }
 
     fn bind_as(addr: SocketAddr, shared: bool) -> Result<Port, PortError> {
@@ -92,11 +92,11 @@ impl Port {
             set(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(error("sharing"))?;
         }
         bind(&socket, &addr).map_err(error("binding"))?;
-        Port::of(socket).map_err(error("the address of a socket for"))
+        Port::from_socket(socket).map_err(error("the address of a socket for"))
     }
 
     /// A socket that is bound, and has the options of a port.
-    pub(crate) fn of(socket: OwnedFd) -> Result<Port, Errno> {
+    pub(crate) fn from_socket(socket: OwnedFd) -> Result<Port, Errno> {
         let local = SocketAddr::try_from(getsockname(&socket)?)?;
         // What any process is granted: this end's is taken for the peer's.
         let buffer = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
@@ -227,7 +227,7 @@ impl Port {
 impl Port {
     /// A port that is bound so.
     pub(crate) fn bind_any(local: &str) -> Port {
-        Port::of(std::net::UdpSocket::bind(local).unwrap().into()).unwrap()
+        Port::from_socket(std::net::UdpSocket::bind(local).unwrap().into()).unwrap()
     }
 
     /// The same, which can send no runs, as it makes no checksums.

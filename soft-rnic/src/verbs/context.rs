@@ -30,12 +30,12 @@ impl Context {
     fn open(device: Arc<Device>) -> Result<Arc<Context>, Errno> {
         crate::alloc::headroom()?;
         let command = command_file(device.name())?;
-        let handles = Handles::of(file_id(&command)?);
-        Ok(Context::of(device, EventQueue::new()?, command, handles))
+        let handles = Handles::for_file(file_id(&command)?);
+        Ok(Context::with_command(device, EventQueue::new()?, command, handles))
     }
 
     /// A context with this command descriptor.
-    pub(super) fn of(
+    pub(super) fn with_command(
         device: Arc<Device>,
         events: EventQueue<QueuedEvent>,
         command: OwnedFd,

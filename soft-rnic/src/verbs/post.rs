@@ -125,7 +125,7 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
 }
 
 /// Checks that the send queue takes each request of a list, and has room for all. True if some of
-/// them are queued ([`SqOp::of_rare`]); an error comes with the request that is not taken.
+/// them are queued ([`SqOp::from_rare_opcode`]); an error comes with the request that is not taken.
 ///
 /// # Safety
 /// As [`post_whole`].
@@ -147,7 +147,7 @@ unsafe fn takes_all(
         // SAFETY: `current` is a request of the list that `wr` heads, and valid (see # Safety).
         let admitted = unsafe { admit_any(qp, requester, current) };
         let (op, ..) = admitted.map_err(|error| (error, wr))?;
-        has_rare |= SqOp::of_rare(current.opcode).is_some();
+        has_rare |= SqOp::from_rare_opcode(current.opcode).is_some();
         if qp.transport == QpTransport::Ud && op == SqOp::Send {
             // SAFETY: a datagram's address handle is the caller's.
             unsafe { DatagramAddress::new(current) }.map_err(|error| (error, wr))?;
@@ -205,7 +205,7 @@ unsafe fn queue_or_refuse(
     // SAFETY: `bad` heads the rest of the caller's list, and `bad_wr` can be written (see
     // # Safety).
     unsafe {
-        if error == errno::EINVAL && SqOp::of_rare((*bad).opcode).is_some() {
+        if error == errno::EINVAL && SqOp::from_rare_opcode((*bad).opcode).is_some() {
             return post_queued(qp, None, bad, bad_wr);
         }
         bad_wr.write(bad);
@@ -415,7 +415,7 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
     sq.requester.posted = sq.requester.posted.wrapping_add(1);
     // SAFETY: `wr` is valid (see # Safety), and `admit_any` has taken it.
     let mut wqe = unsafe { Wqe::new(wr, (op, has_imm), qp.sig_all, sq.requester.posted) };
-    if SqOp::of_mws(wr.opcode).is_some() {
+    if SqOp::from_mw_opcode(wr.opcode).is_some() {
         // SAFETY: `wr` is valid (see # Safety), and `admit_any` has taken it.
         unsafe { wqe.take_mw(wr) };
     }

@@ -31,7 +31,7 @@ pub struct CheckedEnds {
 
 impl CheckedEnds {
     pub fn new() -> CheckedEnds {
-        CheckedEnds::of(ibv_qp_type::IBV_QPT_RC, &provider().1, 16)
+        CheckedEnds::connect(ibv_qp_type::IBV_QPT_RC, &provider().1, 16)
     }
 
     /// Creates ends that send again half a second after a refusal: not before the test has gone on.
@@ -40,7 +40,7 @@ impl CheckedEnds {
         CheckedEnds::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config)
     }
 
-    pub fn of(kind: ibv_qp_type, device: &str, cqe: i32) -> CheckedEnds {
+    pub fn connect(kind: ibv_qp_type, device: &str, cqe: i32) -> CheckedEnds {
         let config = ConnectConfig::PATIENT;
         CheckedEnds::with(kind, device, cqe, config)
     }

@@ -657,11 +657,11 @@ impl QpPair {
 
     /// A pair with all of `a` at the requester and all of `b` at the responder.
     pub fn with(net: Net, a: ConnectConfig, b: ConnectConfig) -> QpPair {
-        QpPair::of(ibv_qp_type::IBV_QPT_RC, net, a, b)
+        QpPair::connect(ibv_qp_type::IBV_QPT_RC, net, a, b)
     }
 
     /// [`QpPair::with`] of a transport.
-    pub fn of(kind: ibv_qp_type, net: Net, a: ConnectConfig, b: ConnectConfig) -> QpPair {
+    pub fn connect(kind: ibv_qp_type, net: Net, a: ConnectConfig, b: ConnectConfig) -> QpPair {
         let pair = QpPair::unconnected(kind, net);
         pair.net.connect(pair.qp[0], pair.num(1), a);
         pair.net.connect(pair.qp[1], pair.num(0), b);

@@ -66,10 +66,10 @@ impl GroupMember {
 
     pub fn with(net: &Net, qkey: u32) -> GroupMember {
         let cq = net.cq(256);
-        GroupMember::of(net, net.qp_of(UD, cq), cq, qkey)
+        GroupMember::from_qp(net, net.qp_of(UD, cq), cq, qkey)
     }
 
-    pub fn of(net: &Net, qp: *mut ibv_qp, cq: *mut ibv_cq, qkey: u32) -> GroupMember {
+    pub fn from_qp(net: &Net, qp: *mut ibv_qp, cq: *mut ibv_cq, qkey: u32) -> GroupMember {
         net.connect(qp, 0, ConnectConfig { qkey, ..ConnectConfig::default() });
         let mut buf = vec![0; 64 * SLOT];
         let mr = net.mr(&mut buf, RW);

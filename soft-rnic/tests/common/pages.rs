@@ -39,7 +39,7 @@ impl MappedPages {
     }
 
     /// Maps a file, from its first byte on.
-    pub fn of(file: &impl std::os::fd::AsRawFd, n: usize) -> MappedPages {
+    pub fn map_file(file: &impl std::os::fd::AsRawFd, n: usize) -> MappedPages {
         let pages = MappedPages { at: next_place(), n };
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
         pages.map_at(0, n, flags, file.as_raw_fd());

@@ -63,7 +63,7 @@ unsafe fn store(
     let mut word = wqe.compare_add;
     let here = local.iter().copied();
     // SAFETY: `local` fits the request (see # Safety), and `word` is a local variable.
-    unsafe { copy(&[MemSpan::of_words(core::slice::from_mut(&mut word))], here) }
+    unsafe { copy(&[MemSpan::from_words(core::slice::from_mut(&mut word))], here) }
         .map_err(|_| GoneSide::Here)?;
     // Release: a reader that sees the word sees what was written before it.
     let put = |at: &AtomicU64| at.swap(word, Ordering::AcqRel);
@@ -212,7 +212,7 @@ impl<'d, const XRC: usize> RequestDelivery<'d, '_, XRC> {
                 None => copy(self.room.as_slice(), here),
                 Some((to, _)) => {
                     let mut header = grh(message, to, self.peer.pd.context.device.gid());
-                    let from = core::iter::once(MemSpan::of(&mut header)).chain(here);
+                    let from = core::iter::once(MemSpan::from_slice(&mut header)).chain(here);
                     copy(self.room.as_slice(), from)
                 }
             }

@@ -34,7 +34,7 @@ pub(crate) unsafe fn access(there: MemSpan<'_>, local: &[MemSpan<'_>], op: SqOp,
             }
             SqOp::CompareSwap | SqOp::FetchAdd => {
                 let mut old = exchange(AtomicU64::from_ptr(there.ptr().cast()), wqe);
-                let old = MemSpan::of_words(core::slice::from_mut(&mut old));
+                let old = MemSpan::from_words(core::slice::from_mut(&mut old));
                 copy_spans(local, &[old], BufferOwnership::Shared);
             }
         }
@@ -48,7 +48,7 @@ pub(crate) unsafe fn access(there: MemSpan<'_>, local: &[MemSpan<'_>], op: SqOp,
 unsafe fn word(local: &[MemSpan<'_>], wqe: &Wqe) -> u64 {
     let mut word = wqe.compare_add;
     if !local.is_empty() {
-        let to = MemSpan::of_words(core::slice::from_mut(&mut word));
+        let to = MemSpan::from_words(core::slice::from_mut(&mut word));
         // SAFETY: `local` is not empty, so it may be accessed (see # Safety); `word` is a local
         // variable.
         unsafe { copy_spans(&[to], local, BufferOwnership::Shared) };
@@ -133,7 +133,7 @@ impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
                 (None, None) => copy_spans(self.room.as_slice(), local, BufferOwnership::Owned),
                 (None, Some((to, _))) => {
                     let mut header = grh(self.message, to, self.peer.pd.context.device.gid());
-                    copy_with_header(self.room.as_slice(), MemSpan::of(&mut header), local);
+                    copy_with_header(self.room.as_slice(), MemSpan::from_slice(&mut header), local);
                 }
             }
         }

@@ -131,7 +131,7 @@ unsafe fn message(
     let len = sge.length;
     // SAFETY: a receive request is left, and `request` is valid (this function's contract); `sge`
     // is its only entry, which `plain` has returned.
-    let ((wr_id, to), from) = unsafe { (run.begin(len)?, source.of(qp, request, sge)?) };
+    let ((wr_id, to), from) = unsafe { (run.begin(len)?, source.plain_span(qp, request, sge)?) };
     // SAFETY: both were checked; the buffers of sends and receives are the
     // device's while they are posted.
     unsafe { copy_piece(to, from, len as usize, BufferOwnership::Owned) };

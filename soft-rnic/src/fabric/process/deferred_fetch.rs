@@ -45,7 +45,7 @@ impl DeferredFetch {
             if len == 0 {
                 continue;
             }
-            let to = [MemSpan::of(to)];
+            let to = [MemSpan::from_slice(to)];
             // SAFETY: the bytes are ours.
             match unsafe { attach(pair.pid, AttachDirection::From, &to, from, len) } {
                 Ok(()) => {}

@@ -133,7 +133,7 @@ impl ReadSide {
                 if (index, part) == (self.requests, (0, len)) =>
             {
                 self.buffer = bytes;
-                local.push(MemSpan::of(&mut self.buffer[..len]));
+                local.push(MemSpan::from_slice(&mut self.buffer[..len]));
                 Gathered::There(local)
             }
             _ if self.want(request, list, (0, len)) => Gathered::Later,

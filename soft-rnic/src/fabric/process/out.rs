@@ -98,7 +98,7 @@ impl<'a> OutRing<'a> {
         let len = request.len;
         let is_write = request.what == EntryOp::Write;
         if len == 0 || (len as usize <= BODY && !is_write) {
-            let body = MemSpan::of_words(&mut request.body);
+            let body = MemSpan::from_words(&mut request.body);
             // SAFETY: the pieces were checked; the body is ours.
             unsafe { copy_spans(&[body], local, BufferOwnership::Owned) };
             return self.put(request);
@@ -156,7 +156,7 @@ impl<'a> OutRing<'a> {
         }
         // SAFETY: the pieces were checked.
         let mut bytes = unsafe { to_vec(local.as_slice()) }?;
-        Ok(self.put_data(request, &[MemSpan::of(&mut bytes)]))
+        Ok(self.put_data(request, &[MemSpan::from_slice(&mut bytes)]))
     }
 
     fn put_list(&mut self, request: &mut RingRequest, list: &[ibv_sge]) -> bool {

@@ -77,7 +77,7 @@ impl PeerProcesses {
     }
 
     /// Those of a device of which this process has claimed a slot.
-    pub(crate) fn of(here: LocalProcess) -> PeerProcesses {
+    pub(crate) fn with_own(here: LocalProcess) -> PeerProcesses {
         let names = here.names().clone();
         PeerProcesses { names, here: OnceLock::from(Ok(here)), ..PeerProcesses::default() }
     }

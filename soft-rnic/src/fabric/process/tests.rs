@@ -126,11 +126,11 @@ impl Drop for Sleeper {
 
 impl Wild {
     fn new() -> Wild {
-        Wild::of(slot(0), rustix::process::getpid())
+        Wild::at_slot(slot(0), rustix::process::getpid())
     }
 
     /// A peer that is said to be a process.
-    fn of(slot: u32, process: rustix::process::Pid) -> Wild {
+    fn at_slot(slot: u32, process: rustix::process::Pid) -> Wild {
         let rings: Mapped<Rings> = Mapped::create("test").unwrap();
         let directory: Mapped<ProcessDirectory> = Mapped::create("test").unwrap();
         let flags = rustix::event::EventfdFlags::NONBLOCK;
@@ -426,7 +426,7 @@ fn met(slot: u32) -> (Sleeper, Wild, Arc<Qp>) {
 /// As [`met`], and what it sends is taken by its own progress engine only.
 fn known(slot: u32) -> (Sleeper, Wild, Arc<Qp>) {
     let process = Sleeper::new();
-    let peer = Wild::of(slot, process.pid());
+    let peer = Wild::at_slot(slot, process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot));
     peer.known();
     peer.receive_from(&qp);
@@ -549,9 +549,9 @@ fn memory_stays_while_a_process_declared_dead_still_runs() {
 #[test]
 fn a_process_met_repeatedly_keeps_its_last_pairs_only() {
     let (process, mut departed) = (Sleeper::new(), Vec::new());
-    let other = Wild::of(slot(46), rustix::process::getpid());
+    let other = Wild::at_slot(slot(46), rustix::process::getpid());
     depart(&mut departed, &other.pair);
-    let peers: Vec<_> = (0..20).map(|_| Wild::of(slot(45), process.pid())).collect();
+    let peers: Vec<_> = (0..20).map(|_| Wild::at_slot(slot(45), process.pid())).collect();
     for peer in &peers {
         depart(&mut departed, &peer.pair);
         depart(&mut departed, &peer.pair);
@@ -567,7 +567,7 @@ fn of_all_departed_pairs_only_the_last_are_kept() {
     let mut departed = Vec::new();
     for process in &processes {
         for _ in 0..DEPARTED {
-            depart(&mut departed, &Wild::of(slot(47), process.pid()).pair);
+            depart(&mut departed, &Wild::at_slot(slot(47), process.pid()).pair);
         }
     }
     assert_eq!(departed.len(), ALL_DEPARTED);
@@ -604,7 +604,7 @@ fn the_progress_thread_lets_a_program_sleep_that_was_quicker() {
 fn a_queue_pair_cannot_be_cleared_while_its_peer_is_inside() {
     let slot = slot(6);
     let process = Sleeper::new();
-    let peer = Wild::of(slot, process.pid());
+    let peer = Wild::at_slot(slot, process.pid());
     for is_declared_dead in [false, true] {
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot));
         if is_declared_dead {

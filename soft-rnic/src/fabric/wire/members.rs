@@ -86,7 +86,7 @@ pub(super) fn join(addr: SocketAddr) -> Result<JoinedPort, PortError> {
     let port = Port::take_place(core::mem::replace(own, copy), addr).map_err(error)?;
     here.share(sockets);
     let place = Some(here.slot);
-    Ok(JoinedPort { port, place, peers: Some(PeerProcesses::of(here)), _turn: Some(turn) })
+    Ok(JoinedPort { port, place, peers: Some(PeerProcesses::with_own(here)), _turn: Some(turn) })
 }
 
 /// Binds the address for this process alone, if the system lacks what joining takes.

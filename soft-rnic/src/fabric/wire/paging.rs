@@ -67,7 +67,7 @@ impl Paging<'_> {
         if present == Some(true) {
             return Presence::There;
         }
-        let needed = Needed::of(&brought(), is_written);
+        let needed = Needed::from_spans(&brought(), is_written);
         let over = match self.asked.as_deref() {
             Some(asked) => match asked.is_there.get() {
                 None => return Presence::Unknown,

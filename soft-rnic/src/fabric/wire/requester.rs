@@ -399,7 +399,7 @@ impl Qp {
             Received::Place { index, offset, .. } => (index, offset as usize, span_of(payload)),
             Received::Original { index, value: found } => {
                 value = found;
-                (index, 0, MemSpan::of_words(core::slice::from_mut(&mut value)))
+                (index, 0, MemSpan::from_words(core::slice::from_mut(&mut value)))
             }
             Received::Ignored | Received::Noted => return,
         };

@@ -57,7 +57,7 @@ pub(super) unsafe fn copy_payload(
         // SAFETY: `local` was checked, and the lock of the send queue is held since: this
         // function's contract (see # Safety), as that programs access it atomically only. `to` is
         // borrowed.
-        unsafe { on_demand::copy_pieces(core::iter::once(MemSpan::of(to)), from) }
+        unsafe { on_demand::copy_pieces(core::iter::once(MemSpan::from_slice(to)), from) }
             .map_err(|_gone| WcReason::LocalGone)?;
         return Ok(sum(to, crc));
     }

@@ -120,7 +120,7 @@ impl QpTarget<'_, '_> {
             self.denied = Some(self.qp.check_buffer(taken.wr_id, (&taken.sges, end), pd));
         }
         judge(presence)?;
-        let header = self.datagram.as_mut().map(|(_, header)| MemSpan::of(header));
+        let header = self.datagram.as_mut().map(|(_, header)| MemSpan::from_slice(header));
         let from = header.into_iter().chain(core::iter::once(span_of(payload)));
         // SAFETY: the list was checked; the buffers are the device's until they complete.
         Ok(unsafe { on_demand::copy(&to, from) }.map_err(|_gone| Refusal::Access)?)
@@ -239,7 +239,7 @@ impl Target for QpTarget<'_, '_> {
         unsafe {
             match &mut self.datagram {
                 Some((_, header)) => {
-                    copy_with_header(spans.as_slice(), MemSpan::of(header), &[payload]);
+                    copy_with_header(spans.as_slice(), MemSpan::from_slice(header), &[payload]);
                 }
                 None => {
                     let to = behind(spans.as_slice(), offset as usize);
@@ -332,7 +332,7 @@ impl Target for QpTarget<'_, '_> {
             // SAFETY: `find` has just checked it, under `RoceWire::rx`, or under the send queue's
             // lock where an answer is sent later: `quiesce` waits for both. Programs access it
             // atomically only.
-            Ok(unsafe { copy(may_be_gone, MemSpan::of(&mut payload), from) }?)
+            Ok(unsafe { copy(may_be_gone, MemSpan::from_slice(&mut payload), from) }?)
         });
         // A READ that is new was checked when it arrived: this is one that is asked for again.
         let read = match (read, self.kept.find(rkey, va, length)) {

@@ -6,7 +6,7 @@ use super::*;
 fn an_exchange_is_atomic_with_others() {
     const EACH: u64 = 200;
     let mut words = [0_u64];
-    let word = MemSpan::of_words(&mut words).ptr().expose_provenance();
+    let word = MemSpan::from_words(&mut words).ptr().expose_provenance();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(move || {

@@ -4,13 +4,13 @@ use super::*;
 fn contexts_of_one_file_share_them_while_one_is_open() {
     // No file has such a number.
     let file = (u64::MAX, 7);
-    let first = Handles::of(file);
+    let first = Handles::for_file(file);
     first.pds.room().unwrap().insert(1, Arc::default());
-    let second = Handles::of(file);
+    let second = Handles::for_file(file);
     assert!(Arc::ptr_eq(&first, &second));
-    assert!(!Arc::ptr_eq(&first, &Handles::of((u64::MAX, 8))));
+    assert!(!Arc::ptr_eq(&first, &Handles::for_file((u64::MAX, 8))));
     drop((first, second));
-    assert!(Handles::of(file).pds.get(1).is_none(), "the number is another file's");
+    assert!(Handles::for_file(file).pds.get(1).is_none(), "the number is another file's");
 }
 
 #[test]

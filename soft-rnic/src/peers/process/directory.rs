@@ -326,7 +326,7 @@ impl QpEntry {
     /// afterwards whether it may. One thread at a time: the send queue's lock is held.
     #[inline]
     pub(crate) fn enter(&self, spares_barriers: bool) -> AccessGuard<'_> {
-        AccessGuard::of(&self.inside, spares_barriers)
+        AccessGuard::enter(&self.inside, spares_barriers)
     }
 
     /// Reports whether the queue pair may have sent a request of this connection (`incarnation`),
@@ -342,7 +342,7 @@ impl QpEntry {
 impl<'a> AccessGuard<'a> {
     /// Says so in a word that has this thread as its only writer now.
     #[inline]
-    pub(crate) fn of(inside: &'a AtomicU32, spares_barriers: bool) -> AccessGuard<'a> {
+    pub(crate) fn enter(inside: &'a AtomicU32, spares_barriers: bool) -> AccessGuard<'a> {
         let word = inside.load(Ordering::Relaxed);
         inside.store(word | 1, Ordering::Relaxed);
         // Either we see that a key or a state is no longer valid, or the process that made

@@ -56,7 +56,7 @@ struct Insider {
 }
 
 impl Insider {
-    fn of(pair: &Arc<ProcessPair>, qpn: u32) -> Insider {
+    fn from_pair(pair: &Arc<ProcessPair>, qpn: u32) -> Insider {
         // Acquire: a process that has left has finished its accesses.
         let seen = pair.theirs.qp(qpn).inside().load(Ordering::Acquire);
         Insider { pair: Arc::downgrade(pair), qpn, seen }
@@ -103,7 +103,7 @@ pub(crate) fn look<'p, I: Iterator<Item = u32>>(
         return looked;
     }
     for pair in pairs {
-        for insider in of(pair).map(|qpn| Insider::of(pair, qpn)).filter(Insider::stays) {
+        for insider in of(pair).map(|qpn| Insider::from_pair(pair, qpn)).filter(Insider::stays) {
             looked.is_partial = looked.found.len() == MAX_INSIDERS;
             if looked.is_partial {
                 return looked;

@@ -70,7 +70,7 @@ impl Files {
 /// A descriptor of our own for a memory file that this process has open.
 fn descriptor_of(file: FileId) -> Option<OwnedFd> {
     let is_it =
-        |fd: BorrowedFd<'_>| FileId::of(fd) == Ok(file) && is_of_memory(fd) && is_sealed(fd);
+        |fd: BorrowedFd<'_>| FileId::from_fd(fd) == Ok(file) && is_of_memory(fd) && is_sealed(fd);
     std::fs::read_dir("/proc/self/fd").ok()?.find_map(|entry| {
         let number: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
         // SAFETY: it may be closed meanwhile by another thread; then it is refused, or

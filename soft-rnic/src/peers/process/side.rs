@@ -139,7 +139,7 @@ pub(crate) fn read_there<'p>(
     pair: &'p ProcessPair,
     request: &RingRequest,
 ) -> Option<AccessGuard<'p>> {
-    let inside = AccessGuard::of(&pair.outgoing.reads, pair.spares_barriers);
+    let inside = AccessGuard::enter(&pair.outgoing.reads, pair.spares_barriers);
     pair.theirs.qp(request.from).waits_for_reply(request.incarnation).then_some(inside)
 }
 

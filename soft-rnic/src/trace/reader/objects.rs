@@ -183,7 +183,7 @@ impl<'w, 'a> QueueTable<'w, 'a> {
             transport: name(&TRANSPORTS, high(number)),
             state: name(&STATES, low(state)),
             state_since_ns: self.get(object::STATE_SINCE),
-            why: Cause::of(self.get(object::CAUSE) as u16).map(|why| why.to_string()),
+            why: Cause::from_code(self.get(object::CAUSE) as u16).map(|why| why.to_string()),
             peer: some(high(state)),
             peer_address: self.peer_address(),
             send_cq: low(cqs),

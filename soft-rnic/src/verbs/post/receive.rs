@@ -48,7 +48,7 @@ unsafe fn receive<const WATCHED: bool>(
     // SAFETY: `bad_wr` is not NULL.
     unsafe { errno::memory_of_post(wr, bad_wr) }?;
     // SAFETY: the caller's list.
-    let _charged = unsafe { Charged::of(qp.pd.context.device.charging_card(), wr) };
+    let _charged = unsafe { Charged::for_receives(qp.pd.context.device.charging_card(), wr) };
     let (result, state) = {
         let mut poster = qp.rq.poster.lock();
         let state = qp.state();

@@ -90,7 +90,7 @@ impl ReadSide {
         let mut value = [0_u64];
         let is_atomic = wqe.op.is_atomic();
         if is_atomic {
-            local.push(MemSpan::of_words(&mut value));
+            local.push(MemSpan::from_words(&mut value));
         }
         let message = InboundRequest { local: local.as_slice(), ..message };
         let reply = match request.srqn() {

@@ -54,7 +54,7 @@ impl ReadSide {
             FetchState::Over(at, part, Some(mut bytes)) if (at, part) == (index, next(&placed)) => {
                 let len = part.1;
                 let Some(part) = bytes.get_mut(..len) else { return unreadable };
-                let part = MemSpan::of(part);
+                let part = MemSpan::from_slice(part);
                 match session.place_part(message, (placed.done, part), room, writer, deferred) {
                     Err(reply) => return Coming::Refused(reply),
                     Ok(receive) if placed.receive.is_none_or(|known| known == receive) => {

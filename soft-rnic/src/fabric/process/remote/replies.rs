@@ -119,7 +119,7 @@ impl Qp {
     fn land(&self, parts: &mut SqParts<'_>, request: &wqe::WqeRef<'_>, mut value: u64) -> bool {
         let room = &mut parts.scratch.local;
         let Ok(spans) = self.local(parts.requester, request, 8, room) else { return false };
-        let value = MemSpan::of_words(core::slice::from_mut(&mut value));
+        let value = MemSpan::from_words(core::slice::from_mut(&mut value));
         // SAFETY: `self.local` has just checked the list, and `parts` is of a send queue that is
         // locked; the program accesses the list atomically only; `value` is ours.
         unsafe { land(&spans, 0, value) }.is_ok()

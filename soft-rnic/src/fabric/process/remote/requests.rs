@@ -78,7 +78,7 @@ impl Qp {
         let (wqe, len) = (request.wqe, request.len() as u32);
         let mut operand = wqe.compare_add;
         if wqe.op == SqOp::AtomicWrite && len == 8 {
-            let to = [MemSpan::of_words(core::slice::from_mut(&mut operand))];
+            let to = [MemSpan::from_words(core::slice::from_mut(&mut operand))];
             // SAFETY: the list has just been checked; the program accesses it atomically only.
             if unsafe { local.copy_to(&to) }.is_err() {
                 return SendAttempt::Ended(WqeOutcome::Failed(WcReason::LocalGone));

@@ -179,11 +179,13 @@ impl TxFastPath<'_> {
         let wqe = Wqe::plain(request, qp.sig_all, position);
         // SAFETY: `request` is valid (this function's contract), and `sge` is its only entry, which
         // `plain` has returned.
-        let from = unsafe { region.of(qp, request, sge) }?;
+        let from = unsafe { region.plain_span(qp, request, sge) }?;
         let sent = FastMessage { len, solicited: wqe.solicited };
         // SAFETY: the piece was checked, or is the caller's inline data, and the device's until it
         // completes; the body is ours, and as long at least.
-        unsafe { copy_piece(MemSpan::of_words(body), from, len as usize, BufferOwnership::Owned) };
+        unsafe {
+            copy_piece(MemSpan::from_words(body), from, len as usize, BufferOwnership::Owned)
+        };
         // SAFETY: inline data are no longer than they may be.
         unsafe { self.pending.push_one(wqe, sge) };
         self.remote.next = self.remote.next.wrapping_add(1);

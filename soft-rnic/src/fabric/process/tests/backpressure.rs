@@ -18,7 +18,7 @@ struct Datagrams {
 impl Datagrams {
     fn to(slot: u32) -> Datagrams {
         let process = Sleeper::new();
-        let peer = Wild::of(slot, process.pid());
+        let peer = Wild::at_slot(slot, process.pid());
         peer.met();
         let qp = connected_to(ibv_qp_type::IBV_QPT_UD, far(slot));
         let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };

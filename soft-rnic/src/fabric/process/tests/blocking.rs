@@ -14,7 +14,7 @@ const KEY: u32 = 1;
 
 /// A peer that is said to be this process, and a queue pair to it.
 pub(super) fn attached(n: u32, addr: u64) -> (Wild, Arc<Qp>) {
-    let peer = Wild::of(slot(n), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(n), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(n)));
     peer.known();
     peer.receive_from(&qp);

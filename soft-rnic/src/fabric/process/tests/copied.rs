@@ -52,7 +52,7 @@ fn location(peer: &Wild, qp: &Arc<Qp>, (at, lkey): (*mut u8, u32), len: u64) -> 
 #[test]
 fn long_messages_stay_where_the_peer_can_map_them() {
     use PayloadLocation::{Data, Regions};
-    let peer = Wild::of(slot(COPIES), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(COPIES), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(COPIES)));
     peer.known();
     peer.receive_from(&qp);
@@ -74,7 +74,7 @@ fn long_messages_stay_where_the_peer_can_map_them() {
 
 #[test]
 fn empty_polls_yield_to_a_peer_polling_on_their_processor() {
-    let mut peer = Wild::of(slot(COPIES + 1), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(COPIES + 1), rustix::process::getpid());
     let device = crate::objects::device::default_device();
     let peers = device.peers.as_ref().unwrap();
     // A thread that stays where it is.

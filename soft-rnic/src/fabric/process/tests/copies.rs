@@ -12,7 +12,7 @@ const PRIVATE: i32 = 1;
 
 /// A peer, and a queue pair to it whose receive buffers no peer may access.
 fn private(n: u32) -> (Wild, Arc<Qp>) {
-    let peer = Wild::of(slot(n), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(n), rustix::process::getpid());
     let qp = connected_with(ibv_qp_type::IBV_QPT_RC, far(slot(n)), PRIVATE);
     peer.known();
     peer.receive_from(&qp);

@@ -18,7 +18,7 @@ fn send(peer: &mut Wild, len: usize) {
 
 #[test]
 fn a_poll_stops_after_the_first_long_message() {
-    let mut peer = Wild::of(slot(LONGS), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(LONGS), rustix::process::getpid());
     let device = crate::objects::device::default_device();
     let lens = [8, LONG, 8, LONG - 1, LONG, LONG];
     for (polls, expected) in [(true, &[2, 5, 6, 6][..]), (false, &[6, 6])] {

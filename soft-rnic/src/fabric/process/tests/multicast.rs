@@ -32,7 +32,7 @@ impl<const PEERS: usize> GroupSender<PEERS> {
         // No message waits for other processes to be met, by another test's thread.
         assert_eq!(crate::objects::device::default_device().take_part(), Ok(()));
         let process = Sleeper::new();
-        let peers = core::array::from_fn(|n| Wild::of(slot(first + n as u32), process.pid()));
+        let peers = core::array::from_fn(|n| Wild::at_slot(slot(first + n as u32), process.pid()));
         peers.iter().for_each(Wild::known);
         let qp = connected_to(ibv_qp_type::IBV_QPT_UD, 0);
         let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
@@ -255,7 +255,7 @@ fn a_message_of_a_peer_reaches_the_members_if_it_is_sound() {
     let gid = group(3);
     let member = connected_to(ibv_qp_type::IBV_QPT_UD, 0);
     assert_eq!(member.attach_to_group(gid, 0), Ok(true));
-    let mut peer = Wild::of(slot(MULTICAST + 6), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(MULTICAST + 6), rustix::process::getpid());
     let from = far(peer.pair.slot);
     let good = PeerMessage { gid, from, location: PayloadLocation::Data, len: 64, offset: 0 };
     peer.multicast(good);

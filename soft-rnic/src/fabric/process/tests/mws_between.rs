@@ -16,7 +16,7 @@ const TYPE_2: ibv_mw_type = ibv_mw_type::IBV_MW_TYPE_2;
 /// A peer that has a queue pair, and its process.
 fn peer(n: u32) -> (Sleeper, Wild) {
     let process = Sleeper::new();
-    let peer = Wild::of(slot(n), process.pid());
+    let peer = Wild::at_slot(slot(n), process.pid());
     peer.directory.use_qp(far(slot(n)));
     (process, peer)
 }

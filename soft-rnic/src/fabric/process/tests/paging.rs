@@ -17,7 +17,7 @@ const REMOTE: u32 = 0xe;
 
 /// A peer, and a queue pair to it without receive requests.
 fn alone(n: u32, kind: ibv_qp_type) -> (Wild, Arc<Qp>) {
-    let peer = Wild::of(slot(n), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(n), rustix::process::getpid());
     let qp = connected_to(kind, far(slot(n)));
     peer.receive_from(&qp);
     forget_receives(&qp);

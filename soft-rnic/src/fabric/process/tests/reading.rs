@@ -92,7 +92,7 @@ fn a_message_without_a_receive_request_is_not_fetched() {
 #[test]
 fn an_unreliable_message_without_a_receive_is_not_fetched() {
     let process = Sleeper::new();
-    let mut peer = Wild::of(slot(23), process.pid());
+    let mut peer = Wild::at_slot(slot(23), process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(23)));
     peer.receive_from(&qp);
     forget_receives(&qp);
@@ -103,7 +103,7 @@ fn an_unreliable_message_without_a_receive_is_not_fetched() {
 #[test]
 fn an_unreliable_message_that_is_too_long_is_not_fetched() {
     let process = Sleeper::new();
-    let mut peer = Wild::of(slot(25), process.pid());
+    let mut peer = Wild::at_slot(slot(25), process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(25)));
     peer.receive_from(&qp);
     assert_eq!(asked(&mut peer, &qp, &[NOWHERE; 2], 2 << 16), PeerReply::Silence);
@@ -170,7 +170,7 @@ fn a_message_that_has_to_be_fetched_holds_up_no_other_process() {
     let addr = page.addr();
     let (done, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut slow = Wild::of(slot(26), rustix::process::getpid());
+        let mut slow = Wild::at_slot(slot(26), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(26)));
         slow.receive_from(&qp);
         slow.directory
@@ -218,7 +218,7 @@ fn memory_that_a_peer_reads_a_message_in_is_not_given_back() {
 #[test]
 fn a_withdrawn_region_is_not_read_by_a_later_fetch() {
     for gives_back in [false, true] {
-        let mut peer = Wild::of(slot(74), rustix::process::getpid());
+        let mut peer = Wild::at_slot(slot(74), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(74)));
         peer.receive_from(&qp);
         let sge = piece_of(&peer, vec![7_u8; 1 << 16].leak());
@@ -237,7 +237,7 @@ fn a_withdrawn_region_is_not_read_by_a_later_fetch() {
 fn processes_with_constant_fetches_take_turns() {
     let bytes = vec![7_u8; 1 << 16].leak();
     let peers = [28, 29].map(|n| {
-        let mut peer = Wild::of(slot(n), rustix::process::getpid());
+        let mut peer = Wild::at_slot(slot(n), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(n)));
         peer.receive_from(&qp);
         let (length, addr) = (1 << 16, bytes.as_ptr().expose_provenance() as u64);
@@ -268,7 +268,7 @@ fn a_process_met_repeatedly_keeps_few_threads_waiting() {
     let device = crate::objects::device::default_device();
     let peers = device.peers.as_ref().unwrap();
     for _ in 0..40 {
-        let mut peer = Wild::of(slot(73), rustix::process::getpid());
+        let mut peer = Wild::at_slot(slot(73), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(73)));
         peer.receive_from(&qp);
         let published =

@@ -31,7 +31,7 @@ impl Wild {
 }
 
 fn new() -> Wild {
-    Wild::of(slot(ROOM), rustix::process::getpid())
+    Wild::at_slot(slot(ROOM), rustix::process::getpid())
 }
 
 #[test]

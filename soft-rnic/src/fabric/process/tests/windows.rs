@@ -79,7 +79,7 @@ fn memory_of_a_peer_that_is_lost_is_given_back() {
 fn a_reregistered_key_unmaps_no_piece_of_a_message() {
     const PIECE: u32 = 16 << 10;
     const MESSAGES: u32 = 500;
-    let mut peer = Wild::of(slot(33), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(33), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(33)));
     peer.receive_from(&qp);
     let file = memory(PIECE.into());
@@ -204,7 +204,7 @@ fn regions_beyond_the_byte_limit_are_unmapped_in_turn() {
 /// However many regions it lies in, and however long it is.
 #[test]
 fn regions_and_memory_kept_between_messages_are_bounded() {
-    let mut peer = Wild::of(slot(97), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(97), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(97)));
     peer.receive_from(&qp);
     let (file, keys) = (memory(4096), (1..=6).map(key));

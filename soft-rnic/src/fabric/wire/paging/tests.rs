@@ -38,7 +38,7 @@ fn a_peer_that_occupies_its_threads_has_no_more_pages_brought() {
 #[test]
 fn pages_of_a_long_request_are_not_looked_at_together() {
     let mut bytes = vec![1_u8; LOOKED_AT + 1];
-    let all = MemSpan::of(&mut bytes);
+    let all = MemSpan::from_slice(&mut bytes);
     let most = all.first(LOOKED_AT);
     assert_eq!(look_at(&[most], true), are_present(most.ptr().addr(), LOOKED_AT, true));
     assert_eq!(look_at(&[all], true), None);
@@ -70,7 +70,7 @@ fn what_has_gone_is_known_of_each_part() {
 fn one_request_at_a_time_has_its_pages_brought() {
     let (workers, mut asked) = (Arc::<Workers>::default(), None);
     let (first, second) = (page(), page());
-    let never = Needed::of(&[first], true);
+    let never = Needed::from_spans(&[first], true);
     asked.replace(Arc::new(PendingPages { needed: never, is_there: OnceLock::new() }));
     let mut paging = Paging { asked: &mut asked, workers: &workers, peer: 1, resumes: None };
     assert_eq!(paging.look(&[second], true), Presence::Unknown);

@@ -258,7 +258,9 @@ impl ReplyEntry {
             1 => PeerReply::Silence,
             2 => PeerReply::Again,
             3 => PeerReply::Rnr(code),
-            4 => PeerReply::Refused(WcReason::of(code).filter(|reason| reason.is_refusal())?),
+            4 => PeerReply::Refused(
+                WcReason::from_number(code).filter(|reason| reason.is_refusal())?,
+            ),
             _ => return None,
         };
         let (to, number) = halves(words[1]);
