@@ -15,7 +15,7 @@ use roce_core::icrc::Flow;
 use roce_core::lengths::{BTH, DETH, ICRC, MAX_HEADERS};
 use roce_core::opcode::Opcode;
 use roce_core::psn::Psn;
-use soft_rnic::udp::{Marks, Outbox, Port};
+use soft_rnic::udp::{Marks, PacketOutbox, UdpPort};
 use verbs_sys::*;
 
 const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
@@ -87,8 +87,8 @@ fn each_process_gets_its_packets_of_a_run() {
     let far = Far::parse(&other.hear()).num;
     // SAFETY: the queue pair is alive.
     let near = unsafe { (*end.qp).qp_num };
-    let port = Port::bind(port_of(sender)).unwrap();
-    let mut outbox = Outbox::new(true);
+    let port = UdpPort::bind(port_of(sender)).unwrap();
+    let mut outbox = PacketOutbox::new(true);
     for n in 0..2 * EACH as u8 {
         let len = BTH + DETH + LEN + ICRC;
         let (nth, packet) = outbox.push(port_of(ip), Marks::default(), len).unwrap();

@@ -17,7 +17,7 @@ use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use roce_core::opcode::Opcode;
 use roce_core::psn::Psn;
-use soft_rnic::udp::{Marks, Outbox, Port};
+use soft_rnic::udp::{Marks, PacketOutbox, UdpPort};
 use verbs_sys::*;
 
 fn member(net: &Net, group: ibv_gid) -> GroupMember {
@@ -110,15 +110,15 @@ fn a_copy_that_a_member_cannot_take_is_counted() {
 
 /// Sends packets that no device would.
 struct Forger {
-    port: Port,
-    outbox: Outbox,
+    port: UdpPort,
+    outbox: PacketOutbox,
 }
 
 impl Forger {
     fn new(ip: &str) -> Forger {
-        let port = Port::bind(SocketAddr::new(ip.parse().unwrap(), 0)).unwrap();
+        let port = UdpPort::bind(SocketAddr::new(ip.parse().unwrap(), 0)).unwrap();
         port.send_groups_by_own_interface().unwrap();
-        Forger { port, outbox: Outbox::new(false) }
+        Forger { port, outbox: PacketOutbox::new(false) }
     }
 
     /// That of a device with its address.

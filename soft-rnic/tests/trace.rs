@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use common::other::*;
 use common::*;
 use host::sync::SetOnDrop;
-use soft_rnic::trace::{Stage, Trace, VARIABLE, Wait, load};
+use soft_rnic::trace::{Stage, Trace, TracedWaitReason, VARIABLE, load};
 use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
 
@@ -142,7 +142,10 @@ fn a_message_waits_for_a_receive_request() {
         assert_eq!(outstanding(&trace, 0).0, [(1, stage), (2, stage)]);
         let pair = &trace.queue_pairs[0];
         let waiting = pair.waiting.unwrap();
-        assert_eq!((waiting.reason, pair.rnr_retry, pair.state), (Wait::Receiver, 7, "RTS"));
+        assert_eq!(
+            (waiting.reason, pair.rnr_retry, pair.state),
+            (TracedWaitReason::Receiver, 7, "RTS")
+        );
         assert!(waiting.tries > 0);
         assert_eq!(pair.peer, Some(trace.queue_pairs[1].number));
         let address = (device == WIRED).then(|| "127.31.9.2".parse().unwrap());
@@ -167,9 +170,10 @@ fn injected(plan: &str) {
 
 #[test]
 fn an_injected_fault_is_said_to_be_one() {
-    for (scene, reason) in
-        [("injected-rnr", Wait::InjectedRnr), ("injected-loss", Wait::InjectedLoss)]
-    {
+    for (scene, reason) in [
+        ("injected-rnr", TracedWaitReason::InjectedRnr),
+        ("injected-loss", TracedWaitReason::InjectedLoss),
+    ] {
         let trace = killed(scene);
         let pair = &trace.queue_pairs[0];
         assert_eq!(outstanding(&trace, 0).0, [(1, Stage::Queued)]);
@@ -213,7 +217,7 @@ fn no_response() {
 fn a_request_waits_for_a_response() {
     for (device, trace) in each_killed("response") {
         assert_eq!(outstanding(&trace, 0).0, [(1, untaken(device))]);
-        assert_eq!(trace.queue_pairs[0].waiting.unwrap().reason, Wait::Response);
+        assert_eq!(trace.queue_pairs[0].waiting.unwrap().reason, TracedWaitReason::Response);
         assert_eq!(trace.queue_pairs[1].state, "RESET");
     }
 }

@@ -71,7 +71,7 @@ impl RecordFile {
 /// A process that was checked: it has opened a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Checked {
+pub struct CheckedProcess {
     /// Its number.
     pub process: u32,
     /// Its name when it was first checked.
@@ -86,13 +86,15 @@ pub struct Checked {
 ///
 /// # Errors
 /// The record cannot be read.
-pub fn read(record: impl Read) -> Result<Vec<Checked>> {
-    let mut all: BTreeMap<u32, Checked> = BTreeMap::new();
+pub fn read(record: impl Read) -> Result<Vec<CheckedProcess>> {
+    let mut all: BTreeMap<u32, CheckedProcess> = BTreeMap::new();
     for line in BufReader::new(record.take(MAX_RECORD)).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
         let Some((mark, process, text)) = parse(&line) else { continue };
-        let of = all.entry(process).or_insert_with(|| Checked { process, ..Checked::default() });
+        let of = all
+            .entry(process)
+            .or_insert_with(|| CheckedProcess { process, ..CheckedProcess::default() });
         match mark {
             RecordMark::Checked => text.clone_into(&mut of.program),
             RecordMark::Finding => of.findings.push(text.to_owned()),

@@ -4,8 +4,8 @@
 //! the lock of its send queue, and a responder under that of its receiving side:
 //!
 //! ```text
-//!   post ──> run_over ──> Requester ──> packets ──> Outbox ──> UDP
-//!   poll ──> Inbox ──> ICRC, parse ─┬─> Requester ──> completions, packets
+//!   post ──> run_over ──> Requester ──> packets ──> outbox ──> UDP
+//!   poll ──> inbox ──> ICRC, parse ─┬─> Requester ──> completions, packets
 //!                                   └─> Responder ──> memory, receives; answers behind the batch
 //! ```
 //!

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::plan::{Plan, SeededPlan};
+use super::plan::{FaultPlan, SeededPlan};
 use super::tally::count;
 use host::random::Random;
 
@@ -108,7 +108,7 @@ impl QueueFaults {
     }
 
     fn drawn(&self, exposure: Exposure) -> Option<InjectedFault> {
-        let plan: &Plan = &self.of.plan;
+        let plan: &FaultPlan = &self.of.plan;
         let Exposure { is_sent, is_reliable, takes_receive } = exposure;
         let kinds = [
             (InjectedFault::Delay, plan.delay, 0, !self.is_delayed),

@@ -15,7 +15,7 @@ use crate::peers::process::names::SocketNames;
 use crate::timing::card::Card;
 use crate::timing::network::NetworkFaults;
 use crate::timing::times::DistanceState;
-use crate::udp::{Port, WorldNetwork};
+use crate::udp::{UdpPort, WorldNetwork};
 
 /// Kind of a world's device, by the time at which it does what is posted.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -144,7 +144,7 @@ impl WorldNetwork {
             ecn: congestion > 0.0,
             gso: true,
         };
-        let port = Port::on_network(self, SocketAddr::new(ip, Roce::UDP_PORT))?;
+        let port = UdpPort::on_network(self, SocketAddr::new(ip, Roce::UDP_PORT))?;
         let (name, ordinal) = next_name();
         Ok(WorldDevice::listed(roce.open_in_world((&name, ordinal), port)))
     }

@@ -21,7 +21,9 @@ use super::layout::{
 
 use words::TraceWords;
 
-pub use objects::{CompletionQueue, QueuePair, Request, SharedQueue, Stage, Wait, Waiting};
+pub use objects::{
+    SharedQueue, Stage, TracedCq, TracedQp, TracedRequest, TracedWait, TracedWaitReason,
+};
 
 /// Contents of a process's trace.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -39,11 +41,11 @@ pub struct Trace {
     /// Time of the last event: nanoseconds of the system's monotonic clock, as all times below.
     pub last_ns: u64,
     /// Queue pairs that were not destroyed.
-    pub queue_pairs: Vec<QueuePair>,
+    pub queue_pairs: Vec<TracedQp>,
     /// Shared receive queues that were not destroyed.
     pub shared_queues: Vec<SharedQueue>,
     /// Completion queues that were not destroyed.
-    pub completion_queues: Vec<CompletionQueue>,
+    pub completion_queues: Vec<TracedCq>,
     /// The last events, oldest first.
     pub events: Vec<Event>,
     /// Records and requests that were being written when the process ended, or were damaged.

@@ -9,7 +9,7 @@ use libc::{iovec, mmsghdr};
 use rustix::io::Errno;
 
 use super::errors::last_error;
-use super::port::Port;
+use super::port::UdpPort;
 #[cfg(feature = "simulation")]
 use super::world_network::Parcel;
 use headers::{Addr, OutboundControl};
@@ -31,7 +31,7 @@ const REFUSES_RUNS: [Errno; 4] = [Errno::IO, Errno::INVAL, Errno::MSGSIZE, Errno
 
 /// Packets that are to be sent, in order.
 #[derive(Debug)]
-pub struct Outbox {
+pub struct PacketOutbox {
     /// [`OUTBOX`] bytes. Those of packets are from the first run's on to `used`.
     bytes: Box<[u8]>,
     used: usize,
@@ -87,13 +87,13 @@ impl OutboundRun {
     }
 }
 
-impl Outbox {
+impl PacketOutbox {
     /// An empty one. Without `cuts` each packet goes by itself, which what is between the two ends
     /// may need (netem drops a run as a whole).
     #[must_use]
-    pub fn new(cuts: bool) -> Outbox {
+    pub fn new(cuts: bool) -> PacketOutbox {
         let (bytes, runs) = (vec![0; OUTBOX].into_boxed_slice(), Vec::with_capacity(MESSAGES));
-        Outbox {
+        PacketOutbox {
             bytes,
             used: 0,
             runs,
@@ -273,7 +273,7 @@ impl Outbox {
     /// What the system says of the first run, or the first packet of one that it has refused, which
     /// is dropped: the network may lose any. Not that there is no room ([`Errno::AGAIN`]): then
     /// nothing is sent, or less.
-    pub fn send(&mut self, port: &Port) -> Result<usize, Errno> {
+    pub fn send(&mut self, port: &UdpPort) -> Result<usize, Errno> {
         self.send_from(port, &[], |_, _, _| ())
     }
 
@@ -285,8 +285,8 @@ impl Outbox {
     /// As [`send`](Self::send).
     pub fn send_from(
         &mut self,
-        port: &Port,
-        others: &[Port],
+        port: &UdpPort,
+        others: &[UdpPort],
         renumber: impl Fn(SocketAddr, SocketAddr, &mut [u8]),
     ) -> Result<usize, Errno> {
         let (mut done, mut packets) = (0, 0);
@@ -335,7 +335,11 @@ impl Outbox {
     /// The source port of what goes first: if [`send_from`](Self::send_from) has left it, that is
     /// full.
     #[must_use]
-    pub fn first_source<'p>(&self, port: &'p Port, others: &'p [Port]) -> Option<&'p Port> {
+    pub fn first_source<'p>(
+        &self,
+        port: &'p UdpPort,
+        others: &'p [UdpPort],
+    ) -> Option<&'p UdpPort> {
         (!self.is_empty()).then(|| self.next_source(0, port, others).0)
     }
 
@@ -347,7 +351,7 @@ impl Outbox {
     /// Sends the first packet of a run that is split.
     fn send_one(
         &mut self,
-        port: &Port,
+        port: &UdpPort,
         at: usize,
         renumber: impl Fn(SocketAddr, SocketAddr, &mut [u8]),
     ) -> Result<usize, Errno> {
@@ -371,9 +375,9 @@ impl Outbox {
     fn next_source<'p>(
         &self,
         first: usize,
-        port: &'p Port,
-        others: &'p [Port],
-    ) -> (&'p Port, usize) {
+        port: &'p UdpPort,
+        others: &'p [UdpPort],
+    ) -> (&'p UdpPort, usize) {
         let source = self.runs[first].source;
         let port = usize::from(source).checked_sub(1).and_then(|at| others.get(at)).unwrap_or(port);
         let goes = |run: &&OutboundRun| run.source == source && !self.is_split(run);
@@ -382,7 +386,11 @@ impl Outbox {
 
     /// Sends these runs, of which there are `N` at most; how many the kernel has taken, at least
     /// one.
-    fn send_runs<const N: usize>(&self, port: &Port, runs: &[OutboundRun]) -> Result<usize, Errno> {
+    fn send_runs<const N: usize>(
+        &self,
+        port: &UdpPort,
+        runs: &[OutboundRun],
+    ) -> Result<usize, Errno> {
         #[cfg(feature = "simulation")]
         if let Some(endpoint) = &port.endpoint {
             for run in runs {

@@ -10,7 +10,7 @@ fn a_line_is_read_as_it_was_written() {
     one.mark(RecordMark::Finding, "f n 7").unwrap();
     record().mark(RecordMark::Note, "").unwrap();
     let all = read(std::fs::File::open(&file).unwrap()).unwrap();
-    let of = Checked {
+    let of = CheckedProcess {
         process: std::process::id(),
         program: "a program".into(),
         findings: vec!["f n 7".into()],

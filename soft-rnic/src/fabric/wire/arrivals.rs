@@ -12,7 +12,7 @@ use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::peers::wire::answers::Answers;
 use crate::peers::wire::state::{PacketPath, RoceWire};
-use crate::udp::{Datagram, Merged};
+use crate::udp::{MergedDatagrams, ReceivedDatagram};
 
 use super::congestion::has_met_congestion;
 use super::packets::is_of_partition;
@@ -38,7 +38,7 @@ enum ArrivalKind {
 }
 
 impl Arrivals<'_> {
-    pub(super) fn take_all(&mut self, mut merged: Merged<'_>) {
+    pub(super) fn take_all(&mut self, mut merged: MergedDatagrams<'_>) {
         let flow = Flow::new(merged.current().from, self.wire.port.local());
         while !merged.is_empty() {
             let Some(qpn) = dest_of(merged.current()) else {
@@ -91,7 +91,7 @@ impl Arrivals<'_> {
         &mut self,
         qp: &'q Arc<Qp>,
         held: &mut HeldResponder<'q>,
-        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
+        (datagram, flow): (&ReceivedDatagram<'_>, &Option<Flow>),
     ) -> ArrivalKind {
         let counts = &self.wire.counts;
         let Some(peek) = codec::peek(datagram.bytes) else { return self.count(&counts.malformed) };
@@ -127,7 +127,7 @@ impl Arrivals<'_> {
     fn take_response(
         &mut self,
         qp: &Arc<Qp>,
-        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
+        (datagram, flow): (&ReceivedDatagram<'_>, &Option<Flow>),
         pkey: u16,
     ) -> ArrivalKind {
         let mut sq = qp.sq.lock();
@@ -148,7 +148,7 @@ impl Arrivals<'_> {
     fn take_notification(
         &mut self,
         qp: &Arc<Qp>,
-        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
+        (datagram, flow): (&ReceivedDatagram<'_>, &Option<Flow>),
         pkey: u16,
     ) -> ArrivalKind {
         let path = qp.responder.lock().wire.as_ref().map(|connection| connection.path);
@@ -164,7 +164,7 @@ impl Arrivals<'_> {
     /// A packet that is what it has to be, parsed.
     fn checked<'d>(
         &self,
-        (datagram, flow): (&Datagram<'d>, &Option<Flow>),
+        (datagram, flow): (&ReceivedDatagram<'d>, &Option<Flow>),
         path: Option<&PacketPath>,
         pkey: u16,
     ) -> Result<Packet<'d>, ArrivalKind> {
@@ -176,7 +176,7 @@ impl Arrivals<'_> {
     /// be from anywhere.
     fn check(
         &self,
-        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
+        (datagram, flow): (&ReceivedDatagram<'_>, &Option<Flow>),
         path: Option<&PacketPath>,
         pkey: u16,
     ) -> Result<(), ArrivalKind> {
@@ -201,12 +201,12 @@ impl Arrivals<'_> {
     }
 }
 
-fn dest_of(datagram: &Datagram<'_>) -> Option<u32> {
+fn dest_of(datagram: &ReceivedDatagram<'_>) -> Option<u32> {
     codec::peek(datagram.bytes).map(|peek| peek.dest_qpn)
 }
 
 /// Reports whether a packet is from the peer, as far as its address says.
-fn is_from(datagram: &Datagram<'_>, path: &PacketPath) -> bool {
+fn is_from(datagram: &ReceivedDatagram<'_>, path: &PacketPath) -> bool {
     path.peer.ip() == datagram.from.ip().to_canonical()
 }
 

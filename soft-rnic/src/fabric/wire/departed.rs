@@ -20,7 +20,7 @@ use crate::copy::summed_bytes;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{self, Qp};
 use crate::peers::wire::state::{Departed, KeptRead, ReceivingMachine, RoceWire, WireRq};
-use crate::udp::Datagram;
+use crate::udp::ReceivedDatagram;
 
 /// Queue pairs that are remembered, at most: the oldest ones are forgotten first.
 const MOST: usize = 256;
@@ -80,7 +80,7 @@ impl RoceWire {
     /// A packet has arrived for no queue pair; returns true if it was for one that has ended, and
     /// is answered.
     #[cold]
-    pub(super) fn answer_departed(&self, datagram: &Datagram<'_>, number: u32) -> bool {
+    pub(super) fn answer_departed(&self, datagram: &ReceivedDatagram<'_>, number: u32) -> bool {
         let mut all = self.departed.lock();
         let now = clock::now();
         let is_it = |departed: &&mut Departed| {

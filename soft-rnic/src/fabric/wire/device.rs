@@ -31,8 +31,8 @@ use crate::peers::wire::symptoms::Symptoms;
 use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::timing::network::NetworkFaults;
 use crate::udp::{
-    Capture, LocalAddress, MAX_SEND_PORTS, Marks, Outbox, Port, PortError, SendPorts, address_of,
-    local_addresses,
+    Capture, LocalAddress, MAX_SEND_PORTS, Marks, PacketOutbox, PortError, SendPorts, UdpPort,
+    address_of, local_addresses,
 };
 use host::random::Random;
 
@@ -239,7 +239,7 @@ impl Roce {
 
     /// A device on a network of a world.
     #[cfg(feature = "simulation")]
-    pub(crate) fn open_in_world(&self, named: (&str, u64), port: Port) -> Arc<Device> {
+    pub(crate) fn open_in_world(&self, named: (&str, u64), port: UdpPort) -> Arc<Device> {
         wired(named, RoceWire::new(self, (port, None, SendPorts::default()), None), None)
     }
 
@@ -264,7 +264,7 @@ fn wired(
 impl RoceWire {
     fn new(
         roce: &Roce,
-        (port, place, send_ports): (Port, Option<u32>, SendPorts),
+        (port, place, send_ports): (UdpPort, Option<u32>, SendPorts),
         capture: Option<Capture>,
     ) -> RoceWire {
         let port_state = PortState::new(mtu_code(&port));
@@ -286,7 +286,7 @@ impl RoceWire {
             loops: roce.loopback,
             has_ecn: roce.ecn,
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
-            tx: Padded(Lock::new(Outbox::new(roce.gso))),
+            tx: Padded(Lock::new(PacketOutbox::new(roce.gso))),
             is_stuck: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             missed: AtomicU32::new(0),
@@ -332,7 +332,7 @@ fn of_interface(name: &str) -> Result<IpAddr, RoceError> {
     })
 }
 
-fn mtu_code(port: &Port) -> u32 {
+fn mtu_code(port: &UdpPort) -> u32 {
     mtu_code_of(port.local().ip(), port.mtu().unwrap_or(1_500))
 }
 

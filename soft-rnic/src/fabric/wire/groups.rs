@@ -24,7 +24,7 @@ use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::peers::wire::state::{GroupSocket, GroupSockets, PacketFaults, RoceWire, gid_of, ip_of};
 use crate::queues::address::{GidBytes, MULTICAST_QPN};
-use crate::udp::{AddressState, Datagram, FEW, Inbox, Port};
+use crate::udp::{AddressState, FEW, PacketInbox, ReceivedDatagram, UdpPort};
 use crate::{errno, limits};
 
 use super::device::UDP_PORT;
@@ -55,7 +55,7 @@ impl GroupSockets {
         self.all.iter_mut().find(|socket| key(&socket.port).u64() == data)
     }
 
-    fn remove(&mut self, gid: &GidBytes) -> Option<Port> {
+    fn remove(&mut self, gid: &GidBytes) -> Option<UdpPort> {
         let at = self.all.iter().position(|socket| socket.gid == *gid)?;
         let GroupSocket { port, dropped, .. } = self.all.swap_remove(at);
         self.dropped = self.dropped.wrapping_add(dropped);
@@ -63,7 +63,7 @@ impl GroupSockets {
     }
 
     /// Puts a new socket in the place of a group's; the one before.
-    fn replace(&mut self, gid: &GidBytes, port: Port) -> Option<Port> {
+    fn replace(&mut self, gid: &GidBytes, port: UdpPort) -> Option<UdpPort> {
         let socket = self.all.iter_mut().find(|socket| socket.gid == *gid)?;
         self.dropped = self.dropped.wrapping_add(core::mem::take(&mut socket.dropped));
         Some(core::mem::replace(&mut socket.port, port))
@@ -78,7 +78,7 @@ fn of_verb(error: Errno) -> Errno {
 
 /// Returns the key of a socket among those that are ready: its descriptor, which stays the same
 /// while it is one of them.
-fn key(port: &Port) -> EventData {
+fn key(port: &UdpPort) -> EventData {
     EventData::new_u64(port.as_fd().as_raw_fd().cast_unsigned().into())
 }
 
@@ -101,7 +101,7 @@ impl RoceWire {
     }
 
     /// A socket that has joined a group, and is among those that may be ready.
-    fn socket_for(&self, gid: &GidBytes) -> Result<Port, Errno> {
+    fn socket_for(&self, gid: &GidBytes) -> Result<UdpPort, Errno> {
         let port = self.port.join_beside(SocketAddr::new(ip_of(gid), UDP_PORT))?;
         // A socket that is closed is among them no more.
         epoll::add(self.ready_sockets()?, &port, key(&port), EventFlags::IN)?;
@@ -149,7 +149,7 @@ impl RoceWire {
     }
 
     /// Has a socket that is used no more leave its group. `changing` is held.
-    fn give_up(&self, port: &Port) {
+    fn give_up(&self, port: &UdpPort) {
         // A child of fork may have a copy of the socket, which would stay among those that are
         // ready.
         let _ = self.memberships.ready.get().map(|ready| epoll::delete(ready, port));
@@ -240,7 +240,7 @@ impl Qp {
 }
 
 /// The inbox that takes packets, and the faults that the network adds to them.
-pub(super) type Intake<'r> = (&'r mut Inbox, &'r mut Option<PacketFaults>);
+pub(super) type Intake<'r> = (&'r mut PacketInbox, &'r mut Option<PacketFaults>);
 
 /// Takes packets received for groups, up to a number of [copies](COPIES); returns true if there may
 /// be more. `before` is called if there is anything: copies take time.
@@ -281,7 +281,7 @@ fn take_batch(
     let _ = inbox.receive_apart(&socket.port, is_short, &mut socket.dropped);
     let group = Group { members: &members, gid: socket.gid, port: &socket.port };
     let (mut came, mut copies) = (0, 0);
-    let mut take = |datagram: &Datagram<'_>| {
+    let mut take = |datagram: &ReceivedDatagram<'_>| {
         let made = device.take_for_group(wire, &group, datagram, (&mut *shared, &mut *deferred));
         copies += made.max(1);
     };
@@ -303,7 +303,7 @@ fn take_batch(
 struct Group<'g> {
     members: &'g [Arc<Qp>],
     gid: GidBytes,
-    port: &'g Port,
+    port: &'g UdpPort,
 }
 
 impl Device {
@@ -313,7 +313,7 @@ impl Device {
         &self,
         wire: &RoceWire,
         group: &Group<'_>,
-        datagram: &Datagram<'_>,
+        datagram: &ReceivedDatagram<'_>,
         (shared, deferred): (&mut Answering, &mut DeferredWork),
     ) -> usize {
         let counts = &wire.counts;

@@ -21,7 +21,7 @@ use crate::peers::process::directory::INDEX_BITS;
 use crate::peers::process::names::SocketNames;
 use crate::peers::process::rendezvous::LocalProcess;
 use crate::peers::process::shared_sockets::{JoinTurn, SHARED, Silent, TurnError, ask};
-use crate::udp::{Port, PortError};
+use crate::udp::{PortError, UdpPort};
 
 /// Places of an address, as a power of two.
 const PLACE_BITS: u32 = 5;
@@ -55,7 +55,7 @@ const _: () = assert!(PLACES as usize <= SHARED);
 
 /// The port and the place of a process that has joined, and the others.
 pub(super) struct JoinedPort {
-    pub(super) port: Port,
+    pub(super) port: UdpPort,
     /// The place of this process on the address, if there can be others.
     pub(super) place: Option<u32>,
     /// The others, if there can be any.
@@ -83,7 +83,7 @@ pub(super) fn join(addr: SocketAddr) -> Result<JoinedPort, PortError> {
     let error = |errno| PortError::new(addr, "taking a place of", errno);
     let own = sockets.get_mut(here.slot as usize).ok_or_else(|| error(Errno::PROTO))?;
     let copy = rustix::io::fcntl_dupfd_cloexec(&*own, 3).map_err(error)?;
-    let port = Port::take_place(core::mem::replace(own, copy), addr).map_err(error)?;
+    let port = UdpPort::take_place(core::mem::replace(own, copy), addr).map_err(error)?;
     here.share(sockets);
     let place = Some(here.slot);
     Ok(JoinedPort { port, place, peers: Some(PeerProcesses::with_own(here)), _turn: Some(turn) })
@@ -99,7 +99,7 @@ fn alone_after(
         let error = PortError::new(addr, "joining the processes of", errno);
         return Err(PortError { why: Some(format!("it takes {what}")), ..error });
     }
-    Ok(JoinedPort { port: Port::bind(addr)?, place: None, peers: None, _turn: None })
+    Ok(JoinedPort { port: UdpPort::bind(addr)?, place: None, peers: None, _turn: None })
 }
 
 /// The sockets of all places: those of a member, or new ones.
@@ -114,7 +114,7 @@ fn sockets(
         if let Some(sockets) = found.filter(|sockets| sockets.len() == PLACES as usize) {
             return Ok(sockets);
         }
-        match Port::bind_group(addr, INDEX_BITS, PLACE_BITS) {
+        match UdpPort::bind_group(addr, INDEX_BITS, PLACE_BITS) {
             Ok(ports) => return Ok(ports.into_iter().map(OwnedFd::from).collect()),
             // The last member is ending: its name goes before its sockets do.
             Err(PortError { errno: Errno::ADDRINUSE, .. }) if host::time::now() < end => {

@@ -11,7 +11,7 @@ use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::peers::wire::answers::{Allowance, Answers, AnswersSent};
 use crate::peers::wire::state::{LatePacket, PacketFaults, RoceWire, Rx};
-use crate::udp::{Datagram, Merged};
+use crate::udp::{MergedDatagrams, ReceivedDatagram};
 
 use super::arrivals::Arrivals;
 use super::groups::take_from_groups;
@@ -188,7 +188,7 @@ pub(super) fn take_own(
             shared: &mut *shared,
             deferred: &mut *deferred,
         };
-        let mut arrive = |merged: Merged<'_>| {
+        let mut arrive = |merged: MergedDatagrams<'_>| {
             if wire.capture.is_some() {
                 let to = wire.port.local();
                 merged.for_each(|datagram| wire.capture_received(&datagram, to));
@@ -196,7 +196,8 @@ pub(super) fn take_own(
             match faults {
                 None => arrivals.take_all(merged),
                 Some(faults) => merged.for_each(|datagram| {
-                    let mut take = |one: &Datagram<'_>| arrivals.take_all(Merged::from(*one));
+                    let mut take =
+                        |one: &ReceivedDatagram<'_>| arrivals.take_all(MergedDatagrams::from(*one));
                     faults.strike(late, &datagram, &mut take);
                 }),
             }
@@ -273,16 +274,16 @@ impl PacketFaults {
     pub(super) fn strike(
         &mut self,
         late: &mut Option<(LatePacket, u32)>,
-        datagram: &Datagram<'_>,
-        take: &mut impl FnMut(&Datagram<'_>),
+        datagram: &ReceivedDatagram<'_>,
+        take: &mut impl FnMut(&ReceivedDatagram<'_>),
     ) {
-        let datagram = &Datagram { marks: self.mark(datagram.marks), ..*datagram };
+        let datagram = &ReceivedDatagram { marks: self.mark(datagram.marks), ..*datagram };
         let PacketFaults { network, random } = self;
         if random.strikes(network.loss) {
             return;
         }
         if late.is_none() && random.strikes(network.reordering) {
-            let &Datagram { from, marks, bytes, nth, was_handed_over } = datagram;
+            let &ReceivedDatagram { from, marks, bytes, nth, was_handed_over } = datagram;
             let set_aside = LatePacket { from, marks, bytes: bytes.to_vec(), nth, was_handed_over };
             *late = Some((set_aside, 1 + random.below(OVERTAKE) as u32));
             return;
@@ -295,7 +296,7 @@ impl PacketFaults {
             .take_if(|(_, left)| core::mem::replace(left, left.saturating_sub(1)) <= 1)
             .map(|(late, _)| (late, 0))
         {
-            take(&Datagram { from, marks, bytes: &bytes, nth, was_handed_over });
+            take(&ReceivedDatagram { from, marks, bytes: &bytes, nth, was_handed_over });
         }
     }
 }

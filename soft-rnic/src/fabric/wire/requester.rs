@@ -28,7 +28,7 @@ use crate::queues::pending::PendingWqes;
 use crate::queues::qp_state::QpTransport;
 use crate::queues::wqe;
 use crate::reason::WcReason;
-use crate::udp::Outbox;
+use crate::udp::PacketOutbox;
 
 use super::own_pages::{LOOK_AGAIN_NS, UnsentReason};
 use super::packets::HOLDS_FROM;
@@ -285,7 +285,7 @@ impl Qp {
     /// behind these.
     fn transmit_request(
         self: &Arc<Qp>,
-        (device, tx): (&RoceWire, &mut Outbox),
+        (device, tx): (&RoceWire, &mut PacketOutbox),
         SqParts { requester, scratch, .. }: &mut SqParts<'_>,
         (pending, wire): (&PendingWqes, &mut Reliable),
         mut packet: Outgoing,
@@ -319,7 +319,7 @@ impl Qp {
     /// payload. The packet is lost while pages of that are brought.
     fn put_packet(
         self: &Arc<Qp>,
-        (device, tx): (&RoceWire, &mut Outbox),
+        (device, tx): (&RoceWire, &mut PacketOutbox),
         wire: &mut Reliable,
         request: &wqe::WqeRef<'_>,
         local: Option<&Result<Spans<'_>, WcReason>>,

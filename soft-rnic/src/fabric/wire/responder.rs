@@ -26,7 +26,7 @@ use crate::peers::wire::state::{
 use crate::queues::address::GidBytes;
 use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::reason::WcReason;
-use crate::udp::Datagram;
+use crate::udp::ReceivedDatagram;
 
 use super::paging::{Paging, peer_of};
 use super::target::QpTarget;
@@ -128,7 +128,7 @@ impl Qp {
         self: &'q Arc<Qp>,
         held: &mut HeldResponder<'q>,
         packet: &Packet<'_>,
-        datagram: &Datagram<'_>,
+        datagram: &ReceivedDatagram<'_>,
         destination: GidBytes,
         answering: &mut Answering,
         deferred: &mut DeferredWork,

@@ -35,7 +35,7 @@ use crate::peers::wire::answers::{Answers, AnswersSent};
 use crate::peers::wire::state::{Rx, gid_of};
 use crate::queues::address::MULTICAST_QPN;
 use crate::testing::queue_pair_on;
-use crate::udp::{Datagram, Marks};
+use crate::udp::{Marks, ReceivedDatagram};
 use crate::verbs::post::{post_recv, post_send};
 
 const PEER_QPN: u32 = 0x77;
@@ -112,7 +112,7 @@ impl Rig {
     fn take_from(&self, from: SocketAddr, class: u8, bytes: &[u8]) {
         let wire = self.device.wire().unwrap();
         let marks = Marks { class, ..Marks::default() };
-        let datagram = Datagram { from, marks, bytes, nth: 0, was_handed_over: false };
+        let datagram = ReceivedDatagram { from, marks, bytes, nth: 0, was_handed_over: false };
         let mut deferred = DeferredWork::default();
         Arrivals {
             device: &self.device,

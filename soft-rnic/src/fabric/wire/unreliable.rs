@@ -19,7 +19,7 @@ use crate::queues::outcome::{PeerReply, WqeOutcome};
 use crate::queues::requester::RequesterState;
 use crate::queues::wqe::WqeRef;
 use crate::reason::WcReason;
-use crate::udp::{Marks, Outbox};
+use crate::udp::{Marks, PacketOutbox};
 
 use super::requests::{copy_payload, request_of};
 
@@ -138,7 +138,7 @@ impl Qp {
     /// has waited, is left in it.
     pub(crate) fn flush_wire(&self) {
         if let Some(wire) = self.pd.context.device.wire() {
-            wire.flush_until(Outbox::is_empty);
+            wire.flush_until(PacketOutbox::is_empty);
         }
     }
 }

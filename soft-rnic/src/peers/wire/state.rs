@@ -27,13 +27,13 @@ use crate::memory::paging::PendingPages;
 use crate::peers::process::workers::Workers;
 use crate::queues::address::GidBytes;
 use crate::timing::network::NetworkFaults;
-use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
+use crate::udp::{Capture, Marks, PacketInbox, PacketOutbox, SendPorts, UdpPort};
 use host::random::Random;
 
 /// The network's part of a device.
 #[derive(Debug)]
 pub(crate) struct RoceWire {
-    pub(crate) port: Port,
+    pub(crate) port: UdpPort,
     /// The place of this process on the address, if there can be others.
     pub(crate) place: Option<u32>,
     /// Further source ports.
@@ -49,7 +49,7 @@ pub(crate) struct RoceWire {
     /// Reliable connections tell the network that they heed congestion notifications.
     pub(crate) has_ecn: bool,
     pub(crate) rx: Padded<Lock<Rx>>,
-    pub(crate) tx: Padded<Lock<Outbox>>,
+    pub(crate) tx: Padded<Lock<PacketOutbox>>,
     /// A thread has timed out while waiting for room to send, and nothing was sent since. It is
     /// written under the lock of `tx`.
     pub(crate) is_stuck: AtomicBool,
@@ -116,7 +116,7 @@ impl KeptRead {
 /// The receiving side of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Rx {
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: PacketInbox,
     pub(crate) groups: GroupSockets,
     /// Queue pairs whose responders have to answer: behind the batch, or, if the device's thread
     /// watches, with what the program sends next, or at its next poll.
@@ -154,7 +154,7 @@ pub(crate) struct GroupSockets {
 #[derive(Debug)]
 pub(crate) struct GroupSocket {
     pub(crate) gid: GidBytes,
-    pub(crate) port: Port,
+    pub(crate) port: UdpPort,
     /// Packets that it had no room for.
     pub(crate) dropped: u32,
     /// A packet to the group that others overtake, and how many will.

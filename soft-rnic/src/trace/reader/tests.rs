@@ -134,7 +134,7 @@ fn words(bytes: &[u8], at: usize) -> u64 {
     TraceWords(bytes).get(at)
 }
 
-fn ids(requests: &[Request]) -> Vec<u64> {
+fn ids(requests: &[TracedRequest]) -> Vec<u64> {
     requests.iter().map(|request| request.wr_id).collect()
 }
 
@@ -155,7 +155,7 @@ fn what_is_outstanding_is_read_back() {
     let stages: Vec<Stage> = pair.sends.iter().map(|request| request.stage).collect();
     assert_eq!(stages, [Stage::Completed("SUCCESS"), Stage::Executed, Stage::Queued]);
     let waiting = pair.waiting.unwrap();
-    assert_eq!((waiting.reason, waiting.tries), (Wait::Receiver, 3));
+    assert_eq!((waiting.reason, waiting.tries), (TracedWaitReason::Receiver, 3));
     assert_eq!((pair.sends[2].operation, pair.sends[2].len), ("WRITE", 64));
     assert!(pair.sends[2].is_signaled && !pair.sends[1].is_signaled);
     assert_eq!(ids(&pair.receives), [200, 201]);

@@ -1,4 +1,4 @@
-use super::super::port::Port;
+use super::super::port::UdpPort;
 use super::*;
 
 #[test]
@@ -30,7 +30,7 @@ fn sockets_for_all_addresses_take_each_of_them() {
 #[test]
 fn a_port_of_ours_is_this_process() {
     for addr in ["127.0.0.40:0", "[::1]:0"] {
-        let port = Port::bind(addr.parse().unwrap()).unwrap();
+        let port = UdpPort::bind(addr.parse().unwrap()).unwrap();
         let found = port_holders(port.local());
         let process = found.iter().find_map(|holder| holder.process.as_ref());
         assert_eq!(process.map(|(id, _)| *id), Some(std::process::id()), "{found:?}");
@@ -42,7 +42,7 @@ fn a_port_of_ours_is_this_process() {
 
 #[test]
 fn a_process_that_has_all_sockets_of_an_address_is_named_once() {
-    let group = Port::bind_group("127.0.0.41:0".parse().unwrap(), 14, 2).unwrap();
+    let group = UdpPort::bind_group("127.0.0.41:0".parse().unwrap(), 14, 2).unwrap();
     assert_eq!(port_holders(group[0].local()).len(), 1);
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Serialize, Serializer};
-use soft_rnic::trace::{CompletionQueue, Event, Stage};
+use soft_rnic::trace::{Event, Stage, TracedCq};
 
 use super::why::{self, Of, Outstanding, Queue, Report, Why};
 
@@ -196,7 +196,7 @@ fn in_words<S: Serializer>(why: &Why<'_>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(why)
 }
 
-fn completions(cq: &CompletionQueue) -> Completions {
+fn completions(cq: &TracedCq) -> Completions {
     Completions { cq: cq.number, unpolled: cq.unpolled, overrun: cq.has_overrun }
 }
 

@@ -5,7 +5,7 @@ use super::super::progress::{LookScope, catch_up, progress, settle};
 use super::port::unwatched;
 use super::*;
 use crate::testing::{queue_pair_of, queue_pair_on};
-use crate::udp::{AddressState, Outbox, Port};
+use crate::udp::{AddressState, PacketOutbox, UdpPort};
 
 const ALL: LookScope = LookScope::Whole { may_defer: false };
 
@@ -13,7 +13,7 @@ const ALL: LookScope = LookScope::Whole { may_defer: false };
 struct Groups {
     device: Arc<Device>,
     members: Vec<Arc<Qp>>,
-    peer: Port,
+    peer: UdpPort,
 }
 
 impl Groups {
@@ -21,7 +21,7 @@ impl Groups {
         let device = unwatched(device);
         device.wire().unwrap().thread.set(None).unwrap();
         let peer: IpAddr = peer.parse().unwrap();
-        let peer = Port::bind(SocketAddr::new(peer, 0)).unwrap();
+        let peer = UdpPort::bind(SocketAddr::new(peer, 0)).unwrap();
         Groups { device, members: Vec::new(), peer }
     }
 
@@ -54,7 +54,7 @@ impl Groups {
         let len = codec::write(&headers, &mut bytes).unwrap();
         let bytes = [&bytes[..len], &[0; ICRC]].concat();
         let flow = Flow::new(self.peer.local(), to).unwrap();
-        let mut outbox = Outbox::new(true);
+        let mut outbox = PacketOutbox::new(true);
         for run in runs {
             for _ in 0..*run {
                 let (nth, room) = outbox.push(to, Marks::default(), bytes.len()).unwrap();
