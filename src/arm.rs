@@ -32,7 +32,7 @@ pub enum Arm<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Arming {
     armed: Vec<Armed>,
-    set: Option<Set>,
+    set: Option<EpollSet>,
     /// The channel that the set has: another one is added to it.
     watched: Option<CompletionChannel>,
     /// Since when nothing has arrived, as far as was looked.
@@ -42,7 +42,7 @@ pub(crate) struct Arming {
 /// One descriptor for all that wakes a half: its channel, maybe an eventfd, and a timer, since a
 /// peer that has died without a trace makes nothing else readable.
 #[derive(Debug)]
-struct Set {
+struct EpollSet {
     epoll: OwnedFd,
     timer: OwnedFd,
     /// Time when the timer runs out.
@@ -87,7 +87,7 @@ impl Arming {
     ) -> io::Result<BorrowedFd<'_>> {
         let mut set = match self.set.take() {
             Some(set) => set,
-            None => Set::new(other)?,
+            None => EpollSet::new(other)?,
         };
         // The channel is kept, so that no later one has its number.
         if !self.watched.as_ref().is_some_and(|watched| is_same(watched, channel)) {
@@ -106,18 +106,18 @@ pub(crate) fn is_same(one: &CompletionChannel, other: &CompletionChannel) -> boo
     one.as_fd().as_raw_fd() == other.as_fd().as_raw_fd()
 }
 
-impl Set {
+impl EpollSet {
     /// Upper limit of the timer, for keepalives that are longer.
     const DAY: Duration = Duration::from_secs(86_400);
     /// A shorter one would leave no time for anything but looks.
     const SHORTEST: Duration = POLL_SLEEP;
 
-    fn new(other: Option<BorrowedFd<'_>>) -> io::Result<Set> {
+    fn new(other: Option<BorrowedFd<'_>>) -> io::Result<EpollSet> {
         if host::is_short() {
             return Err(Errno::MFILE.into());
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let set = Set { epoll, timer: timer()?, due: None, left_at: None };
+        let set = EpollSet { epoll, timer: timer()?, due: None, left_at: None };
         set.add(set.timer.as_fd())?;
         if let Some(fd) = other {
             set.add(fd)?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::acceptor::{dial, dial_timeout, within_process};
 use crate::device::Device;
-use crate::draft::{self, End};
+use crate::draft::{self, DraftEnd};
 use crate::error::ConnectError;
 use crate::handshake::{Stream, present};
 use crate::listener::Incoming;
@@ -56,7 +56,7 @@ pub fn connect_over<P: Protocol, S: Stream>(
     application: &[u8],
 ) -> Result<Connection<P>, ConnectError> {
     let mut receiver = draft::receiver::<P>(device, config, 1, None)?;
-    let end = End::<P> { device, config, receiver: Some(&mut receiver), pool: None };
+    let end = DraftEnd::<P> { device, config, receiver: Some(&mut receiver), pool: None };
     let sender = draft::initiate(stream, end.draft(true)?, application)?;
     Ok(Connection { sender: present(sender)?, receiver })
 }
@@ -97,7 +97,7 @@ pub fn connect_sender_over<P: Protocol, S: Stream>(
     config: &P::Config,
     application: &[u8],
 ) -> Result<P::Sender, ConnectError> {
-    let draft = End::<P>::sending(device, config).draft(true)?;
+    let draft = DraftEnd::<P>::sending(device, config).draft(true)?;
     Ok(present(draft::initiate(stream, draft, application)?)?)
 }
 

@@ -15,14 +15,14 @@ use crate::peer::Peer;
 /// dropped, by any thread and in any order. A message may outlive its receiver.
 #[derive(Debug, Clone)]
 pub struct Message {
-    bytes: Bytes,
+    bytes: MessageBytes,
     len: u32,
     peer: Peer,
 }
 
 /// Place of a message's bytes.
 #[derive(Debug, Clone)]
-enum Bytes {
+enum MessageBytes {
     /// In a copy, from `start` on.
     Copied { chunk: Arc<[u8]>, start: u32 },
     /// In the message itself: it is short.
@@ -38,7 +38,7 @@ impl Message {
         for (to, word) in to.iter_mut().zip(record.payload()) {
             *to = word.to_le_bytes();
         }
-        Message { bytes: Bytes::Short(bytes), len, peer }
+        Message { bytes: MessageBytes::Short(bytes), len, peer }
     }
 
     /// A message of these bytes, if they are few.
@@ -46,13 +46,13 @@ impl Message {
     pub(crate) fn short(message: &[u8], peer: Peer) -> Option<Message> {
         let mut bytes = [0; MAX_PAYLOAD];
         bytes.get_mut(..message.len())?.copy_from_slice(message);
-        Some(Message { bytes: Bytes::Short(bytes), len: message.len() as u32, peer })
+        Some(Message { bytes: MessageBytes::Short(bytes), len: message.len() as u32, peer })
     }
 
     /// A message of these bytes.
     pub(crate) fn from_bytes(bytes: &[u8], peer: Peer) -> Message {
         let long = || {
-            let chunk = Bytes::Copied { chunk: Arc::from(bytes), start: 0 };
+            let chunk = MessageBytes::Copied { chunk: Arc::from(bytes), start: 0 };
             Message { bytes: chunk, len: bytes.len() as u32, peer }
         };
         Message::short(bytes, peer).unwrap_or_else(long)
@@ -60,13 +60,13 @@ impl Message {
 }
 
 /// A message that a link hands out: a copy, or one that can be copied.
-pub(crate) trait Received: std::fmt::Debug {
+pub(crate) trait IntoMessage: std::fmt::Debug {
     /// Its length, in bytes.
     fn bytes(&self) -> usize;
     fn into_message(self) -> Message;
 }
 
-impl Received for Message {
+impl IntoMessage for Message {
     #[inline]
     fn bytes(&self) -> usize {
         self.len()
@@ -79,8 +79,8 @@ impl Received for Message {
 }
 
 received_message!(Message, |message| match &message.bytes {
-    Bytes::Copied { chunk, start } => &chunk[*start as usize..][..message.len as usize],
-    Bytes::Short(bytes) => &bytes[..message.len as usize],
+    MessageBytes::Copied { chunk, start } => &chunk[*start as usize..][..message.len as usize],
+    MessageBytes::Short(bytes) => &bytes[..message.len as usize],
 });
 
 /// Bytes that are copied together at most, where messages are small.
@@ -98,20 +98,20 @@ pub(crate) fn worth_copying(record: u64, available: u64) -> u64 {
 
 /// The copies of one receiver: a few, used again as soon as no message is left of them.
 #[derive(Debug)]
-pub(crate) struct Copies {
+pub(crate) struct CopyPool {
     all: Vec<Arc<[u8]>>,
     /// The one that is open.
     open: usize,
     bytes: usize,
 }
 
-impl Copies {
+impl CopyPool {
     /// Copies that are kept. A program that holds messages of more than these has further
     /// ones allocated.
     const KEPT: usize = 8;
 
-    pub(crate) fn new() -> Copies {
-        Copies { all: Vec::new(), open: 0, bytes: 0 }
+    pub(crate) fn new() -> CopyPool {
+        CopyPool { all: Vec::new(), open: 0, bytes: 0 }
     }
 
     /// Every later copy has room for `bytes` bytes, and for at least [`BULK`].
@@ -186,7 +186,7 @@ impl Copies {
     /// A message out of the open copy.
     #[inline]
     pub(crate) fn message(&self, start: u32, len: u32, peer: Peer) -> Option<Message> {
-        let bytes = Bytes::Copied { chunk: self.all.get(self.open)?.clone(), start };
+        let bytes = MessageBytes::Copied { chunk: self.all.get(self.open)?.clone(), start };
         Some(Message { bytes, len, peer })
     }
 }

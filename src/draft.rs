@@ -11,17 +11,17 @@ use crate::peer::Peer;
 use crate::protocol::Protocol;
 use crate::qp::Transport;
 use crate::setup::{Agreement, ByDirection, HalfTerms, NewLink, NewSender, PeerHalf, unfit};
-use crate::wire::{Ends, Port, Wire, check_reach};
+use crate::wire::{ConnectionPort, StreamAddresses, Wire, check_reach};
 
 /// A connection in the making.
 #[derive(Debug)]
-pub(crate) struct Draft<'a, S, L: NewLink> {
+pub(crate) struct ConnectionDraft<'a, S, L: NewLink> {
     device: &'a Device,
     transport: &'a Transport,
     protocol: ProtocolId,
     agreement: Agreement,
     check_options: fn(Options, Options) -> Result<(), ConnectError>,
-    port: Port,
+    port: ConnectionPort,
     sender: Option<S>,
     link: Option<(L, &'a mut L::Receiver)>,
 }
@@ -45,7 +45,7 @@ pub(crate) fn receiver<P: Protocol>(
 
 /// One end of a connection in the making.
 #[derive(Debug)]
-pub(crate) struct End<'a, P: Protocol> {
+pub(crate) struct DraftEnd<'a, P: Protocol> {
     pub(crate) device: &'a Device,
     pub(crate) config: &'a P::Config,
     /// Receiver that the peer's messages go to; `None` if the peer sends none.
@@ -54,17 +54,17 @@ pub(crate) struct End<'a, P: Protocol> {
     pub(crate) pool: Option<&'a P::Pool>,
 }
 
-impl<'a, P: Protocol> End<'a, P> {
+impl<'a, P: Protocol> DraftEnd<'a, P> {
     /// An end that only sends.
-    pub(crate) fn sending(device: &'a Device, config: &'a P::Config) -> End<'a, P> {
-        End { device, config, receiver: None, pool: None }
+    pub(crate) fn sending(device: &'a Device, config: &'a P::Config) -> DraftEnd<'a, P> {
+        DraftEnd { device, config, receiver: None, pool: None }
     }
 
     /// Makes a sender if this end `sends`, and a link of its receiver if it has one.
     pub(crate) fn draft(
         self,
         sends: bool,
-    ) -> Result<Draft<'a, P::NewSender, P::NewLink>, ConnectError> {
+    ) -> Result<ConnectionDraft<'a, P::NewSender, P::NewLink>, ConnectError> {
         self.draft_with(|device, config| sends.then(|| P::new_sender(device, config)).transpose())
     }
 
@@ -72,28 +72,28 @@ impl<'a, P: Protocol> End<'a, P> {
     pub(crate) fn draft_with<S: NewSender<Terms = P::Terms>>(
         self,
         sender: impl FnOnce(&Device, &P::Config) -> Result<Option<S>, ConnectError>,
-    ) -> Result<Draft<'a, S, P::NewLink>, ConnectError> {
-        let End { device, config, receiver, pool } = self;
+    ) -> Result<ConnectionDraft<'a, S, P::NewLink>, ConnectError> {
+        let DraftEnd { device, config, receiver, pool } = self;
         P::validate(config)?;
         let transport = &config.as_ref().transport;
         let link = |receiver: &'a mut P::Receiver| {
             P::new_link(device, config, receiver, pool).map(|link| (link, receiver))
         };
         let shares = receiver.is_some() && pool.is_some();
-        Ok(Draft {
+        Ok(ConnectionDraft {
             device,
             transport,
             protocol: P::ID,
             agreement: P::agreement(device, config, shares)?,
             check_options: P::check_options,
-            port: Port::of(device, transport.port, transport.gid_index)?,
+            port: ConnectionPort::query(device, transport.port, transport.gid_index)?,
             sender: sender(device, config)?,
             link: receiver.map(link).transpose()?,
         })
     }
 }
 
-impl<'a, S, L> Draft<'a, S, L>
+impl<'a, S, L> ConnectionDraft<'a, S, L>
 where
     S: NewSender,
     L: NewLink<Terms = S::Terms>,
@@ -127,7 +127,7 @@ where
         self,
         peer: &Parameters<'_>,
         is_initiator: bool,
-        ends: Option<Ends>,
+        ends: Option<StreamAddresses>,
     ) -> Result<Connected<'a, S, L>, ConnectError> {
         if peer.protocol != self.protocol {
             let (theirs, ours) = (peer.protocol.0, self.protocol.0);
@@ -186,7 +186,7 @@ impl<S: NewSender, L: NewLink> Connected<'_, S, L> {
 /// The initiator's part of the set-up.
 pub(crate) fn initiate<S, L, T>(
     stream: &mut T,
-    draft: Draft<'_, S, L>,
+    draft: ConnectionDraft<'_, S, L>,
     user: &[u8],
 ) -> Result<Option<S::Done>, ConnectError>
 where
@@ -215,7 +215,7 @@ where
 pub(crate) fn accept<'a, S, L, T>(
     stream: &mut T,
     hello: &Hello,
-    draft: impl FnOnce(bool) -> Result<Draft<'a, S, L>, ConnectError>,
+    draft: impl FnOnce(bool) -> Result<ConnectionDraft<'a, S, L>, ConnectError>,
 ) -> Result<(Option<S::Done>, Option<Peer>), ConnectError>
 where
     S: NewSender,

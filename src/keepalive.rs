@@ -45,9 +45,9 @@ impl Ticks {
 /// arrived since. So each is probed within `keepalive` after its last message, if the half sleeps no longer than
 /// [`left`](Self::left).
 #[derive(Debug, Default)]
-pub(crate) struct Rounds(Option<Instant>);
+pub(crate) struct ProbeRounds(Option<Instant>);
 
-impl Rounds {
+impl ProbeRounds {
     fn interval(keepalive: Duration) -> Duration {
         keepalive.max(SHORTEST_KEEPALIVE) / 2
     }
@@ -69,7 +69,7 @@ impl Rounds {
 
 /// Work for the connection in a call that does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum KeepaliveDue {
     /// Nothing.
     No,
     /// It takes completions: a probe is under way.
@@ -81,16 +81,16 @@ pub(crate) enum Look {
 /// Calls that do not wait look after the peers in each round, and after each tick while a probe is under way. No more
 /// often: runs by seed would depend on the time of day.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct PeerWatch {
     ticks: Ticks,
-    rounds: Rounds,
+    rounds: ProbeRounds,
     /// The last round has asked.
     asks: bool,
     /// Known in the last round.
     heard: u64,
 }
 
-impl Watch {
+impl PeerWatch {
     /// True until the next [`look`](Self::look), once the clock has ticked.
     #[inline]
     pub(crate) fn has_ticked(&mut self) -> bool {
@@ -99,17 +99,17 @@ impl Watch {
 
     /// The work of this call.
     #[inline]
-    pub(crate) fn look(&mut self, keepalive: Duration) -> Look {
-        if self.ticks.has_come() { self.look_after_tick(keepalive) } else { Look::No }
+    pub(crate) fn look(&mut self, keepalive: Duration) -> KeepaliveDue {
+        if self.ticks.has_come() { self.look_after_tick(keepalive) } else { KeepaliveDue::No }
     }
 
     #[cold]
-    fn look_after_tick(&mut self, keepalive: Duration) -> Look {
+    fn look_after_tick(&mut self, keepalive: Duration) -> KeepaliveDue {
         self.ticks.take();
         match self.begins_round(keepalive) {
-            true => Look::Round,
-            false if self.asks => Look::Answers,
-            false => Look::No,
+            true => KeepaliveDue::Round,
+            false if self.asks => KeepaliveDue::Answers,
+            false => KeepaliveDue::No,
         }
     }
 

@@ -9,7 +9,7 @@ use conn_core::handshake::Reason;
 
 use crate::acceptor::{Acceptor, ConnectRequest, Hello};
 use crate::device::Device;
-use crate::draft::{self, End};
+use crate::draft::{self, DraftEnd};
 use crate::error::ConnectError;
 use crate::handshake::{HandshakeError, Stream, TIME_LIMIT, Within, present};
 use crate::peer::Peer;
@@ -166,7 +166,7 @@ impl<P: Protocol, S: Stream> Incoming<P, S> {
         self.request.require_both_ways()?;
         let made = draft::receiver::<P>(device, config, 1, None);
         let mut receiver = made.inspect_err(|e| self.request.tell(e.reason(), &e.to_string()))?;
-        let end = End::<P> { device, config, receiver: Some(&mut receiver), pool: None };
+        let end = DraftEnd::<P> { device, config, receiver: Some(&mut receiver), pool: None };
         let ConnectRequest { stream, hello, .. } = &mut self.request;
         let (sender, _) = draft::accept(stream, hello, |sends| end.draft(sends))?;
         Ok(Connection { sender: present(sender)?, receiver })
@@ -202,7 +202,7 @@ impl<P: Protocol, S: Stream> Incoming<P, S> {
         device: &Device,
         config: &P::Config,
     ) -> Result<Peer, ConnectError> {
-        self.accept_as(End { device, config, receiver: Some(receiver), pool: None })
+        self.accept_as(DraftEnd { device, config, receiver: Some(receiver), pool: None })
     }
 
     /// As [`accept_into`](Incoming::accept_into), with receive buffers of a shared pool, if there
@@ -217,10 +217,10 @@ impl<P: Protocol, S: Stream> Incoming<P, S> {
         device: &Device,
         config: &P::Config,
     ) -> Result<Peer, ConnectError> {
-        self.accept_as(End { device, config, receiver: Some(receiver), pool: pool.into() })
+        self.accept_as(DraftEnd { device, config, receiver: Some(receiver), pool: pool.into() })
     }
 
-    fn accept_as(mut self, end: End<'_, P>) -> Result<Peer, ConnectError> {
+    fn accept_as(mut self, end: DraftEnd<'_, P>) -> Result<Peer, ConnectError> {
         self.request.require_one_way()?;
         let ConnectRequest { stream, hello, .. } = &mut self.request;
         let (_, peer) = draft::accept(stream, hello, |sends| end.draft(sends))?;

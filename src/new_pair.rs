@@ -10,7 +10,7 @@ use crate::device::{Device, DeviceError};
 use crate::doorbell;
 use crate::error::ConnectError;
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
+use crate::posting::{AtEnd, QpPosting};
 use crate::sending::Sends;
 use crate::setup::{HalfTerms, NewHalf, NewLink, NewSender, PeerHalf};
 use crate::wire::{Tracker, Wire};
@@ -68,10 +68,10 @@ impl<R: Recycle> NewPair<R> {
         wire: &Wire<'_>,
         tracker: Tracker,
         at_end: AtEnd,
-    ) -> Result<(Posting, Option<RecvQueue<R>>), ConnectError> {
+    ) -> Result<(QpPosting, Option<RecvQueue<R>>), ConnectError> {
         let QueuePair { control, send, recv } = self.queues;
         let control = wire.connect(control, self.psn, end)?;
-        Ok((Posting::new(control, send, tracker, at_end), recv))
+        Ok((QpPosting::new(control, send, tracker, at_end), recv))
     }
 }
 

@@ -9,13 +9,13 @@ use verbs_safe::RemoteSpan;
 use crate::error::{ConnectError, Losses, RecvError};
 use crate::index::QpIndex;
 use crate::peer::Peer;
-use crate::posting::Posting;
+use crate::posting::QpPosting;
 use crate::wire::ConnectedQp;
 
 /// A link: a receiver's side of one queue pair, by which it reports to its peer.
 pub(crate) trait Peered {
-    fn posting(&self) -> &Posting;
-    fn posting_mut(&mut self) -> &mut Posting;
+    fn posting(&self) -> &QpPosting;
+    fn posting_mut(&mut self) -> &mut QpPosting;
 
     /// Writes the words to the peer which say that nothing more is taken.
     fn write_stop(&mut self, words: [u64; 2], remote: RemoteSpan) {
@@ -30,7 +30,7 @@ pub(crate) trait Peered {
 
 /// A link and what the receiver knows of it.
 #[derive(Debug)]
-pub(crate) struct Place<L> {
+pub(crate) struct LinkPlace<L> {
     pub(crate) link: L,
     pub(crate) peer: Peer,
     /// Messages that were taken.
@@ -47,8 +47,8 @@ pub(crate) struct Place<L> {
 
 /// The links of a receiver, by place.
 #[derive(Debug)]
-pub(crate) struct Places<L> {
-    places: Vec<Option<Place<L>>>,
+pub(crate) struct LinkPlaces<L> {
+    places: Vec<Option<LinkPlace<L>>>,
     /// From the numbers of queue pairs to places.
     index: QpIndex,
     max_peers: u32,
@@ -59,9 +59,9 @@ pub(crate) struct Places<L> {
     ready: VecDeque<u32>,
 }
 
-impl<L: Peered> Places<L> {
-    pub(crate) fn new(max_peers: u32) -> Places<L> {
-        Places {
+impl<L: Peered> LinkPlaces<L> {
+    pub(crate) fn new(max_peers: u32) -> LinkPlaces<L> {
+        LinkPlaces {
             places: Vec::new(),
             index: QpIndex::default(),
             max_peers,
@@ -82,21 +82,21 @@ impl<L: Peered> Places<L> {
         self.open
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Place<L>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LinkPlace<L>> {
         self.places.iter().flatten()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Place<L>> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut LinkPlace<L>> {
         self.places.iter_mut().flatten()
     }
 
     #[inline]
-    pub(crate) fn get(&self, at: u32) -> Option<&Place<L>> {
+    pub(crate) fn get(&self, at: u32) -> Option<&LinkPlace<L>> {
         self.places.get(at as usize)?.as_ref()
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut Place<L>> {
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut LinkPlace<L>> {
         self.places.get_mut(at as usize)?.as_mut()
     }
 
@@ -119,20 +119,21 @@ impl<L: Peered> Places<L> {
 }
 
 /// Coming and going.
-impl<L: Peered> Places<L> {
+impl<L: Peered> LinkPlaces<L> {
     /// The place that has to be [released](Self::release) for one more link, if all are taken: of
     /// one whose end was reported.
     pub(crate) fn to_release(&self) -> Result<Option<u32>, ConnectError> {
         if self.places.len() < self.max_peers as usize || self.places.iter().any(Option::is_none) {
             return Ok(None);
         }
-        let has_gone = |place: &Option<Place<L>>| place.as_ref().is_some_and(|place| place.is_told);
+        let has_gone =
+            |place: &Option<LinkPlace<L>>| place.as_ref().is_some_and(|place| place.is_told);
         let at = self.places.iter().position(has_gone);
         at.map(|at| Some(at as u32)).ok_or(ConnectError::TooManyPeers(self.max_peers))
     }
 
     /// Takes a link out of its place.
-    pub(crate) fn release(&mut self, at: u32) -> Option<Place<L>> {
+    pub(crate) fn release(&mut self, at: u32) -> Option<LinkPlace<L>> {
         let place = self.places.get_mut(at as usize)?.take()?;
         self.index.remove(place.link.posting().qp_num());
         self.ready.retain(|other| *other != at);
@@ -148,7 +149,7 @@ impl<L: Peered> Places<L> {
         self.index.insert(link.posting().qp_num(), at as u32);
         let (is_told, has_spoken) = (false, true);
         let (is_ready, is_lender) = (false, false);
-        let place = Place { link, peer, messages: 0, is_told, has_spoken, is_lender, is_ready };
+        let place = LinkPlace { link, peer, messages: 0, is_told, has_spoken, is_lender, is_ready };
         match self.places.get_mut(at) {
             Some(vacant) => *vacant = Some(place),
             None => self.places.push(Some(place)),
@@ -166,7 +167,7 @@ impl<L: Peered> Places<L> {
 }
 
 /// Turns.
-impl<L: Peered> Places<L> {
+impl<L: Peered> LinkPlaces<L> {
     /// Puts a link at the end of those that may have something, if it is not there.
     #[inline]
     pub(crate) fn make_ready(&mut self, at: u32) {
@@ -194,12 +195,12 @@ impl<L: Peered> Places<L> {
     }
 
     /// Probes peers; the ones that turn out to have failed are reported in their turn.
-    pub(crate) fn ask(&mut self, mut is_meant: impl FnMut(&mut Place<L>) -> bool) {
+    pub(crate) fn ask(&mut self, mut is_meant: impl FnMut(&mut LinkPlace<L>) -> bool) {
         for at in 0..self.places.len() as u32 {
             let Some(place) = self.get_mut(at) else { continue };
             // Of one that has ended, requests may have been planned that were never posted.
             let is_free =
-                |posting: &Posting| posting.ended().is_some() || !posting.awaits_completion();
+                |posting: &QpPosting| posting.ended().is_some() || !posting.awaits_completion();
             if !place.is_told && is_meant(place) && is_free(place.link.posting()) {
                 // What fails ends the link.
                 let _ = place.link.posting_mut().probe();

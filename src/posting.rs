@@ -12,7 +12,7 @@ use crate::wire::{ConnectedQp, PROBE, Tracker};
 
 /// One end of a queue pair that posts requests, until it ends.
 #[derive(Debug)]
-pub(crate) struct Posting {
+pub(crate) struct QpPosting {
     control: ConnectedQp,
     queue: SendQueue,
     tracker: Tracker,
@@ -20,8 +20,8 @@ pub(crate) struct Posting {
     at_end: AtEnd,
 }
 
-/// Fate of the queue pair when its end [fails](Posting::fail). In ERR, its device does not answer the
-/// peer any more.
+/// Fate of the queue pair when its end [fails](QpPosting::fail). In ERR, its device does not answer
+/// the peer any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtEnd {
     /// It stays as it is.
@@ -66,14 +66,14 @@ macro_rules! field {
 
 pub(crate) use field;
 
-impl Posting {
+impl QpPosting {
     pub(crate) fn new(
         control: ConnectedQp,
         queue: SendQueue,
         tracker: Tracker,
         at_end: AtEnd,
-    ) -> Posting {
-        Posting { control, queue, tracker, ended: None, at_end }
+    ) -> QpPosting {
+        QpPosting { control, queue, tracker, ended: None, at_end }
     }
 
     pub(crate) fn qp(&self) -> &ConnectedQp {

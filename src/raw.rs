@@ -64,7 +64,7 @@ use verbs_safe::{
 
 use crate::device::Device;
 use crate::error::ConnectError;
-use crate::wire::{Port, check_reach};
+use crate::wire::{ConnectionPort, check_reach};
 
 pub use setup::Incoming;
 
@@ -143,7 +143,7 @@ pub struct RawEnd {
     pub queues: QueuePair,
     transport: Transport,
     link: Link,
-    port: Port,
+    port: ConnectionPort,
     psn: u32,
     qkey: u32,
     is_active: bool,
@@ -164,7 +164,7 @@ impl RawEnd {
         config: &QueuePairConfig<'_>,
         link: Link,
     ) -> Result<RawEnd, ConnectError> {
-        let port = Port::of(device, config.port, link.gid_index)?;
+        let port = ConnectionPort::query(device, config.port, link.gid_index)?;
         let queues = device.pd().create_qp(config, ());
         let queues = queues.map_err(|e| device.error("create a queue pair", &e))?;
         let (recv_slots, recv_slot_bytes) = receives(config);

@@ -9,25 +9,25 @@ use conn_core::wr::WrId;
 use crate::arm::Arm;
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::driven;
-use crate::keepalive::{Look, SILENT};
-use crate::posting::Posting;
+use crate::keepalive::{KeepaliveDue, SILENT};
+use crate::posting::QpPosting;
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Idle};
-use crate::waiting::{For, Waiting, Waits};
+use crate::waiting::{CqWaiting, WaitFor, Waits};
 use crate::wire::ConnectedQp;
 
 /// The part that every sender has: its queue pair, what it waits by, and its number.
 #[derive(Debug)]
 pub(crate) struct Half {
-    pub(crate) posting: Posting,
-    pub(crate) waiting: Waiting,
+    pub(crate) posting: QpPosting,
+    pub(crate) waiting: CqWaiting,
     pub(crate) number: u32,
     /// What is accepted waits until it is asked for ([`batch`](crate::SendHalf::batch)).
     pub(crate) gathers: bool,
 }
 
 impl Half {
-    pub(crate) fn new(posting: Posting, waiting: Waiting) -> Half {
+    pub(crate) fn new(posting: QpPosting, waiting: CqWaiting) -> Half {
         Half { posting, waiting, number: sender_number(), gathers: false }
     }
 
@@ -90,12 +90,12 @@ pub(crate) trait Sends: Debug + Sized {
     fn push_all(&mut self, awaited: bool) -> Result<(), SendError>;
 
     /// Event that acknowledges the message.
-    fn awaits(&self, _number: u64) -> For {
-        For::Completion
+    fn awaits(&self, _number: u64) -> WaitFor {
+        WaitFor::Completion
     }
 
     /// Event that makes room where this is full.
-    fn awaits_room(&self, _full: Full) -> For {
+    fn awaits_room(&self, _full: Full) -> WaitFor {
         self.awaits(self.last())
     }
 
@@ -146,20 +146,20 @@ pub(crate) trait Sends: Debug + Sized {
     #[inline]
     fn look_after_peer(&mut self) -> Result<(), SendError> {
         match self.half_mut().waiting.look() {
-            Look::No => Ok(()),
+            KeepaliveDue::No => Ok(()),
             look => self.look_after_peer_now(look),
         }
     }
 
     #[cold]
-    fn look_after_peer_now(&mut self, look: Look) -> Result<(), SendError> {
+    fn look_after_peer_now(&mut self, look: KeepaliveDue) -> Result<(), SendError> {
         if !self.half().is_open() {
             return Ok(());
         }
         self.look_around()?;
         let heard = self.heard();
         let half = self.half_mut();
-        let is_silent = look == Look::Round && half.waiting.watch.is_silent(heard);
+        let is_silent = look == KeepaliveDue::Round && half.waiting.watch.is_silent(heard);
         if is_silent && half.is_open() && !half.posting.awaits_completion() {
             tracing::debug!(qp = half.posting.qp_num(), "{SILENT}");
             self.ask_peer()?;
@@ -217,7 +217,7 @@ pub(crate) trait Sends: Debug + Sized {
     }
 
     /// Takes what has come, and waits a little where that is nothing.
-    fn await_news(&mut self, idle: &mut Idle, what: For) -> Result<(), SendError> {
+    fn await_news(&mut self, idle: &mut Idle, what: WaitFor) -> Result<(), SendError> {
         let completed = self.half().posting.last_completed();
         let events = self.progress()?;
         let posting = &self.half().posting;
@@ -226,7 +226,7 @@ pub(crate) trait Sends: Debug + Sized {
         }
         // What has completed may be what the caller waits for, whether it counts as an event or
         // not.
-        let what = if posting.last_completed() == completed { what } else { For::Known };
+        let what = if posting.last_completed() == completed { what } else { WaitFor::Known };
         let waited = self.wait_a_little(idle, events, what, |sender| {
             Ok((sender.last_look()? > 0).then_some(()))
         });
@@ -269,7 +269,7 @@ pub(crate) trait Sends: Debug + Sized {
         let mut idle = self.half_mut().waiting.idle(deadline);
         let goodbye = loop {
             match self.stage_goodbye() {
-                Err(SendError::Full(_)) => self.await_news(&mut idle, For::Completion)?,
+                Err(SendError::Full(_)) => self.await_news(&mut idle, WaitFor::Completion)?,
                 staged => break staged?,
             }
         };
@@ -311,11 +311,11 @@ pub(crate) trait Sends: Debug + Sized {
 impl<S: Sends> Waits for S {
     type Error = SendError;
 
-    fn waiting(&self) -> &Waiting {
+    fn waiting(&self) -> &CqWaiting {
         &self.half().waiting
     }
 
-    fn waiting_mut(&mut self) -> &mut Waiting {
+    fn waiting_mut(&mut self) -> &mut CqWaiting {
         &mut self.half_mut().waiting
     }
 

@@ -2,15 +2,15 @@
 //! ([`Takes`]).
 
 use crate::error::RecvError;
-use crate::wait::{Deadline, Idle, Step, WaitStrategy};
-use crate::waiting::{For, Waits};
+use crate::wait::{Deadline, Idle, WaitStep, WaitStrategy};
+use crate::waiting::{WaitFor, Waits};
 
 /// The part of [`Waits`] that all receivers have in common, by their fields `waiting` and `ended`.
 macro_rules! waits_for_messages {
     () => {
         type Error = $crate::error::RecvError;
 
-        $crate::posting::field!(waiting, waiting_mut: $crate::waiting::Waiting);
+        $crate::posting::field!(waiting, waiting_mut: $crate::waiting::CqWaiting);
 
         #[cold]
         fn fail(&mut self, reason: $crate::error::CloseReason) -> $crate::error::RecvError {
@@ -63,7 +63,7 @@ pub(crate) trait Takes: Waits<Error = RecvError> {
                 Err(RecvError::Empty) => {}
                 done => return done,
             }
-            let found = self.wait_a_little(&mut idle, 0, For::Completion, |receiver| {
+            let found = self.wait_a_little(&mut idle, 0, WaitFor::Completion, |receiver| {
                 receiver.look_everywhere()?;
                 match try_recv(receiver) {
                     Err(RecvError::Empty) => Ok(None),
@@ -92,7 +92,7 @@ pub(crate) trait Takes: Waits<Error = RecvError> {
     fn linger_until(&mut self, deadline: Deadline, mut is_heard: impl FnMut(&mut Self) -> bool) {
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.waiting().common.linger);
         while !is_heard(self) {
-            if self.take_completions().is_err() || idle.step() == Step::TimedOut {
+            if self.take_completions().is_err() || idle.step() == WaitStep::TimedOut {
                 return;
             }
         }

@@ -131,10 +131,10 @@ pub fn until<S: ?Sized, T, E>(
             return Ok(Some(found));
         }
         match idle.step() {
-            Step::Again => {}
-            Step::Sleep(time) => host::time::sleep(time.min(POLL_SLEEP)),
-            Step::Probe => probe(of)?,
-            Step::TimedOut => {
+            WaitStep::Again => {}
+            WaitStep::Sleep(time) => host::time::sleep(time.min(POLL_SLEEP)),
+            WaitStep::Probe => probe(of)?,
+            WaitStep::TimedOut => {
                 *silence = idle.silence();
                 return Ok(None);
             }
@@ -151,7 +151,7 @@ pub(crate) const SILENT_DEVICE: Duration = Duration::from_secs(1);
 
 /// Next step of a waiter that found nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum WaitStep {
     /// Look again.
     Again,
     /// Sleep on the channel, for at most this time.
@@ -256,7 +256,7 @@ impl Yield {
     /// A time slice takes longer; a peer that polls before it yields takes less.
     const SLICE: Duration = Duration::from_micros(500);
 
-    fn of(time: Duration) -> Yield {
+    fn for_duration(time: Duration) -> Yield {
         match time {
             _ if time < Self::SWITCH => Yield::Alone,
             _ if time < Self::SLICE => Yield::Switched,
@@ -366,22 +366,22 @@ impl Idle {
     }
 
     /// Accounts for a look that has found `events` events, none of which ends the wait.
-    pub(crate) fn after(&mut self, events: usize) -> Step {
+    pub(crate) fn after(&mut self, events: usize) -> WaitStep {
         if events == 0 {
             return self.step();
         }
         self.reset();
         self.found += 1;
         if self.found < Self::FOUND_PER_LOOK {
-            return Step::Again;
+            return WaitStep::Again;
         }
         // The caller first looks whether the last events end its wait.
         if self.is_late {
-            return Step::TimedOut;
+            return WaitStep::TimedOut;
         }
         self.is_late = self.deadline.has_passed(host::time::now());
         self.found = if self.is_late { self.found } else { 0 };
-        Step::Again
+        WaitStep::Again
     }
 
     /// Something happened.
@@ -393,7 +393,7 @@ impl Idle {
     }
 
     /// Nothing happened.
-    pub(crate) fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self) -> WaitStep {
         self.learn(false);
         self.polls += 1;
         // A wait that has slept polls once for each sleep: where many threads wait, their polls
@@ -404,7 +404,7 @@ impl Idle {
         let polls_on = self.polls < POLLS_PER_YIELD.get() && !host::has_own_processor();
         if !sleeps_at_once && polls_on {
             spin_loop();
-            return Step::Again;
+            return WaitStep::Again;
         }
         self.polls = 0;
         self.look(host::time::now())
@@ -429,7 +429,7 @@ impl Idle {
         }
     }
 
-    fn look(&mut self, now: Instant) -> Step {
+    fn look(&mut self, now: Instant) -> WaitStep {
         let since = *self.since.get_or_insert(now);
         self.until = Some(now);
         // A keepalive that the clock cannot hold is none.
@@ -441,21 +441,21 @@ impl Idle {
         let is_late = self.deadline.has_passed(now) && !is_planted(Plant::IgnoredDeadline);
         if probe.has_passed(now) && !(is_late && self.has_probed) {
             (self.probe, self.has_probed) = (Some(next), true);
-            return Step::Probe;
+            return WaitStep::Probe;
         }
         if is_late {
-            return Step::TimedOut;
+            return WaitStep::TimedOut;
         }
         if self.strategy.spin_time().is_some_and(|spin| now.duration_since(since) >= spin) {
             self.slept = true;
-            return Step::Sleep(self.deadline.remaining(now).min(probe.remaining(now)));
+            return WaitStep::Sleep(self.deadline.remaining(now).min(probe.remaining(now)));
         }
         // Two ends of a connection may share a core: let the other one run.
         yield_until(self.next_change(since, probe));
         // A rest tells nothing about processors.
-        let yielded = || Yield::of(host::time::since(now));
+        let yielded = || Yield::for_duration(host::time::since(now));
         self.yielded = (!host::has_own_processor()).then(yielded);
-        Step::Again
+        WaitStep::Again
     }
 
     /// Returns the time when a wait that finds nothing does something else.

@@ -1,5 +1,5 @@
 //! Waits of a half: the queue that it polls, the channel that it sleeps on, the times at which it
-//! looks after its peers ([`Waiting`]), and the one way in which every half waits ([`Waits`]).
+//! looks after its peers ([`CqWaiting`]), and the one way in which every half waits ([`Waits`]).
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -10,37 +10,38 @@ use crate::arm::{Arm, Arming};
 use crate::common::Common;
 use crate::device::Device;
 use crate::error::{CloseReason, ConnectError};
-use crate::keepalive::{Look, Watch};
-use crate::wait::{Deadline, Idle, Silence, Step, poll_after};
+use crate::keepalive::{KeepaliveDue, PeerWatch};
+use crate::wait::{Deadline, Idle, Silence, WaitStep, poll_after};
 use crate::wire::completion_queue;
 
 /// A half's completion queue, and the state of its waits from one to the next.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct CqWaiting {
     pub(crate) common: Common,
     pub(crate) cq: CompletionQueue,
     /// `None` where nothing announces completions: the half polls.
     pub(crate) channel: Option<CompletionChannel>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: PeerWatch,
     arming: Arming,
     silence: Silence,
 }
 
-impl Waiting {
+impl CqWaiting {
     /// Makes a queue of so many entries, with a channel when the half may sleep.
     pub(crate) fn create(
         device: &Device,
         entries: u32,
         common: Common,
-    ) -> Result<Waiting, ConnectError> {
+    ) -> Result<CqWaiting, ConnectError> {
         let (cq, channel) = completion_queue(device, entries, common.wait)?;
-        let (watch, arming, silence) = (Watch::default(), Arming::default(), Silence::default());
-        Ok(Waiting { common, cq, channel, watch, arming, silence })
+        let (watch, arming, silence) =
+            (PeerWatch::default(), Arming::default(), Silence::default());
+        Ok(CqWaiting { common, cq, channel, watch, arming, silence })
     }
 
     /// The work for the peers in a call that does not wait.
     #[inline]
-    pub(crate) fn look(&mut self) -> Look {
+    pub(crate) fn look(&mut self) -> KeepaliveDue {
         self.watch.look(self.common.keepalive)
     }
 
@@ -56,7 +57,7 @@ impl Waiting {
 }
 
 /// Waits.
-impl Waiting {
+impl CqWaiting {
     /// The idle time of a wait, which continues the silence of one that timed out before it.
     pub(crate) fn idle(&mut self, deadline: Deadline) -> Idle {
         let idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
@@ -88,7 +89,7 @@ impl Waiting {
 }
 
 /// Event loops of the program's own.
-impl Waiting {
+impl CqWaiting {
     /// Takes the event of the last arming.
     pub(crate) fn disarm(&mut self) -> Result<(), CloseReason> {
         self.arming.disarm(self.channel.as_ref()).map_err(CloseReason::device)
@@ -127,7 +128,7 @@ impl Waiting {
 
 /// Event that a wait is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum For {
+pub(crate) enum WaitFor {
     /// Completions, which ring the channel.
     Completion,
     /// Words that the peer writes, which ring nothing.
@@ -143,8 +144,8 @@ pub(crate) trait Waits: Sized {
     /// Reason why a wait ends without what it is for.
     type Error;
 
-    fn waiting(&self) -> &Waiting;
-    fn waiting_mut(&mut self) -> &mut Waiting;
+    fn waiting(&self) -> &CqWaiting;
+    fn waiting_mut(&mut self) -> &mut CqWaiting;
 
     /// Ends the half, unless it has ended already: the reason that holds.
     fn fail(&mut self, reason: CloseReason) -> Self::Error;
@@ -188,17 +189,23 @@ pub(crate) trait Waits: Sized {
         &mut self,
         idle: &mut Idle,
         events: usize,
-        what: For,
+        what: WaitFor,
         last_look: impl FnOnce(&mut Self) -> Result<Option<T>, Self::Error>,
     ) -> Result<Option<T>, Self::Error> {
         match (idle.after(events), what) {
-            (Step::Again, _) => self.look_on(),
-            (Step::Sleep(_), For::Known) => {}
-            (Step::Sleep(time), For::Word) => return self.sleep(idle.word_sleep(time), last_look),
-            (Step::Sleep(time), For::Read) => return self.sleep(idle.short_sleep(time), last_look),
-            (Step::Sleep(time), For::Completion) => return self.sleep(time, last_look),
-            (Step::Probe, _) => self.ask()?,
-            (Step::TimedOut, _) => {
+            (WaitStep::Again, _) => self.look_on(),
+            (WaitStep::Sleep(_), WaitFor::Known) => {}
+            (WaitStep::Sleep(time), WaitFor::Word) => {
+                return self.sleep(idle.word_sleep(time), last_look);
+            }
+            (WaitStep::Sleep(time), WaitFor::Read) => {
+                return self.sleep(idle.short_sleep(time), last_look);
+            }
+            (WaitStep::Sleep(time), WaitFor::Completion) => {
+                return self.sleep(time, last_look);
+            }
+            (WaitStep::Probe, _) => self.ask()?,
+            (WaitStep::TimedOut, _) => {
                 self.waiting_mut().time_out(idle);
                 return Err(self.timed_out());
             }

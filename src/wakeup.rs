@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 /// A sleeper's announcement and the descriptor that it sleeps on.
 #[derive(Debug)]
-pub(crate) struct Wakeup {
+pub(crate) struct EventfdWakeup {
     park_flag: ParkFlag,
     fd: OwnedFd,
     /// True if an announcement was made and not taken back. Only the sleeper uses it.
@@ -19,14 +19,14 @@ pub(crate) struct Wakeup {
     owed: AtomicU64,
 }
 
-impl Wakeup {
-    pub(crate) fn new() -> std::io::Result<Wakeup> {
+impl EventfdWakeup {
+    pub(crate) fn new() -> std::io::Result<EventfdWakeup> {
         if host::is_short() {
             return Err(Errno::MFILE.into());
         }
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (announced, owed) = (AtomicBool::new(false), AtomicU64::new(0));
-        Ok(Wakeup { park_flag: ParkFlag::new(), fd, announced, owed })
+        Ok(EventfdWakeup { park_flag: ParkFlag::new(), fd, announced, owed })
     }
 
     /// Says that this thread is about to sleep. Look at the work once more after
@@ -85,7 +85,7 @@ impl Wakeup {
     }
 }
 
-impl AsFd for Wakeup {
+impl AsFd for EventfdWakeup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -35,18 +35,18 @@ pub(crate) const PROBE: verbs_safe::SendOp = verbs_safe::SendOp::Write {
 
 /// The port that a connection uses, and how it is addressed.
 #[derive(Debug, Clone)]
-pub(crate) struct Port {
+pub(crate) struct ConnectionPort {
     pub(crate) attr: PortAttr,
     pub(crate) gid: Gid,
 }
 
-impl Port {
+impl ConnectionPort {
     /// The port of this number, with the GID at an index or one that is chosen.
-    pub(crate) fn of(
+    pub(crate) fn query(
         device: &Device,
         number: u8,
         gid_index: Option<u32>,
-    ) -> Result<Port, ConnectError> {
+    ) -> Result<ConnectionPort, ConnectError> {
         let attr = device.context().port(number);
         let attr = attr.map_err(|e| device.error("query the port", &e))?;
         if !attr.is_active {
@@ -54,7 +54,7 @@ impl Port {
         }
         let gid = device.context().choose_gid(number, gid_index);
         let gid = gid.map_err(|e| device.error("choose a GID", &e))?;
-        Ok(Port { attr, gid })
+        Ok(ConnectionPort { attr, gid })
     }
 
     /// Its MTU, as the handshake numbers it.
@@ -122,11 +122,11 @@ pub(crate) fn completion_queue(
 #[derive(Debug)]
 pub struct ConnectedQp {
     control: QpControl,
-    ends: Option<Ends>,
+    ends: Option<StreamAddresses>,
 }
 
 /// The addresses of the stream that a set-up went over: here, and there.
-pub(crate) type Ends = (SocketAddr, SocketAddr);
+pub(crate) type StreamAddresses = (SocketAddr, SocketAddr);
 
 impl ConnectedQp {
     /// Its peer's address on the stream that the set-up went over, if that went over a network.
@@ -161,11 +161,11 @@ impl Deref for ConnectedQp {
 pub struct Wire<'a> {
     pub(crate) device: &'a Device,
     pub(crate) transport: &'a Transport,
-    pub(crate) port: &'a Port,
+    pub(crate) port: &'a ConnectionPort,
     /// READs and atomics in flight, of either end: some devices refuse 0.
     pub(crate) rd_atomic: u8,
     pub(crate) peer: &'a Parameters<'a>,
-    pub(crate) ends: Option<Ends>,
+    pub(crate) ends: Option<StreamAddresses>,
 }
 
 impl Wire<'_> {

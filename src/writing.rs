@@ -10,10 +10,10 @@ use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{CompletionBatch, SendOp, StageError};
 
 use crate::error::{CloseReason, Full, SendError};
-use crate::posting::{Posting, Staged};
+use crate::posting::{QpPosting, Staged};
 use crate::sending::{Half, Sends};
 use crate::ticket::Ticket;
-use crate::waiting::{For, Waiting};
+use crate::waiting::{CqWaiting, WaitFor};
 
 /// The part of a sender that every protocol of WRITEs has.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Writing {
     /// Completions polled at a time: each stands for many requests.
     const POLL_BATCH: usize = 16;
 
-    pub(crate) fn new(posting: Posting, waiting: Waiting, group: u32) -> Writing {
+    pub(crate) fn new(posting: QpPosting, waiting: CqWaiting, group: u32) -> Writing {
         Writing {
             marks: VecDeque::with_capacity(posting.queue().depth() as usize),
             half: Half::new(posting, waiting),
@@ -271,12 +271,12 @@ impl<W: Writes> Sends for W {
     }
 
     /// What is not posted waits for what the receiver writes.
-    fn awaits(&self, number: u64) -> For {
-        if self.writing().posted < number { For::Word } else { For::Completion }
+    fn awaits(&self, number: u64) -> WaitFor {
+        if self.writing().posted < number { WaitFor::Word } else { WaitFor::Completion }
     }
 
-    fn awaits_room(&self, full: Full) -> For {
-        if full == Full::Requests { For::Completion } else { For::Word }
+    fn awaits_room(&self, full: Full) -> WaitFor {
+        if full == Full::Requests { WaitFor::Completion } else { WaitFor::Word }
     }
 
     /// A request that was not signalled is acknowledged by the next one that is.

@@ -10,16 +10,16 @@ use rdma_conn::conn_core::ring::offer::TAIL_AT;
 use rdma_conn::conn_core::ring::{Geometry, HeadError, Producer, RecordError, TailError};
 use rdma_conn::send_recv::{CloseReason, ProtocolError, RecvError, SendError};
 use rdma_conn::{BufferedRead, RecvHalf, SendHalf, join, receiver};
-use support::read_liar::{BLOCK, CAPACITY, Liar, config};
+use support::read_liar::{BLOCK, CAPACITY, ReadLiar, config};
 use support::{bounded, device};
 
 /// Returns the close reason that a receiver reports after a sender does `lie`; an honest one goes
 /// on beside it.
-fn told_of(lie: impl FnOnce(&Liar, &mut Producer) + Send + 'static) -> CloseReason {
+fn told_of(lie: impl FnOnce(&ReadLiar, &mut Producer) + Send + 'static) -> CloseReason {
     bounded(move || {
         let device = device();
         let mut all = receiver::<BufferedRead>(&device, &config(), 2).unwrap();
-        let liar = Liar::as_sender(&device, &mut all);
+        let liar = ReadLiar::as_sender(&device, &mut all);
         let mut honest = join::<BufferedRead>(&mut all, &device, &device, &config()).unwrap();
         let mut ring = Producer::new(Geometry::plain(CAPACITY, 1000).unwrap());
         lie(&liar, &mut ring);
@@ -46,9 +46,9 @@ fn told_of(lie: impl FnOnce(&Liar, &mut Producer) + Send + 'static) -> CloseReas
 }
 
 /// A receiver that has had one honest message of 16 bytes from a liar.
-fn after_one_message() -> (Receiver, Liar, Producer) {
+fn after_one_message() -> (Receiver, ReadLiar, Producer) {
     let mut all = receiver::<BufferedRead>(&device(), &config(), 1).unwrap();
-    let liar = Liar::as_sender(&device(), &mut all);
+    let liar = ReadLiar::as_sender(&device(), &mut all);
     let mut ring = Producer::new(Geometry::plain(CAPACITY, 1000).unwrap());
     liar.put(&mut ring, 16);
     liar.publish(ring.tail());
@@ -94,7 +94,7 @@ fn what_landed_before_a_failure_is_handed_out_first() {
         const RECORD: usize = 504;
         let config = Config { max_read_bytes: RECORD as u32, gather_bytes: 0, ..config() };
         let mut all = receiver::<BufferedRead>(&device(), &config, 1).unwrap();
-        let mut liar = Liar::new(&device());
+        let mut liar = ReadLiar::new(&device());
         // Two records lie within its memory.
         liar.ring_at = (liar.memory.len() - 2 * RECORD) & !7;
         let liar = liar.send_to(&device(), &mut all, &config);
@@ -159,7 +159,7 @@ fn a_ring_that_changes_while_it_is_read_does_no_harm() {
         let device = device();
         for seed in 0..20_u64 {
             let mut all = receiver::<BufferedRead>(&device, &config(), 1).unwrap();
-            let liar = Liar::as_sender(&device, &mut all);
+            let liar = ReadLiar::as_sender(&device, &mut all);
             let mut random = support::Random::new(seed);
             let mut tail = 0;
             let ended = loop {
@@ -196,7 +196,7 @@ fn a_ring_that_changes_while_it_is_read_does_no_harm() {
 /// bytes.
 fn told_of_words(head: u64, landed: u64) -> SendError {
     bounded(move || {
-        let (mut liar, mut sender) = Liar::as_receiver(&device());
+        let (mut liar, mut sender) = ReadLiar::as_receiver(&device());
         sender.send(&[1; 16]).unwrap();
         liar.tell(head, landed);
         let ended = sender.wait_all().unwrap_err();
@@ -223,7 +223,7 @@ fn words_that_cannot_be_are_refused() {
 #[test]
 fn a_head_that_goes_back_is_refused() {
     bounded(|| {
-        let (mut liar, mut sender) = Liar::as_receiver(&device());
+        let (mut liar, mut sender) = ReadLiar::as_receiver(&device());
         sender.send(&[1; 16]).unwrap();
         liar.tell(24, 24);
         sender.wait_all().unwrap();
@@ -238,7 +238,7 @@ fn a_head_that_goes_back_is_refused() {
 #[test]
 fn a_sender_that_waits_hears_of_a_dead_receiver() {
     bounded(|| {
-        let (liar, mut sender) = Liar::as_receiver(&device());
+        let (liar, mut sender) = ReadLiar::as_receiver(&device());
         let ticket = sender.send(&[1; 16]).unwrap();
         drop(liar);
         let lost = sender.wait_acked(ticket).unwrap_err();
@@ -249,7 +249,7 @@ fn a_sender_that_waits_hears_of_a_dead_receiver() {
 #[test]
 fn a_sender_with_a_full_ring_hears_of_a_dead_receiver() {
     bounded(|| {
-        let (liar, mut sender) = Liar::as_receiver(&device());
+        let (liar, mut sender) = ReadLiar::as_receiver(&device());
         drop(liar);
         let lost = loop {
             if let Err(e) = sender.send(&[1; 1000]) {
@@ -265,7 +265,7 @@ fn a_receiver_hands_out_landed_messages_of_a_dead_sender() {
     bounded(|| {
         let device = device();
         let mut all = receiver::<BufferedRead>(&device, &config(), 1).unwrap();
-        let liar = Liar::as_sender(&device, &mut all);
+        let liar = ReadLiar::as_sender(&device, &mut all);
         let mut ring = Producer::new(Geometry::plain(CAPACITY, 1000).unwrap());
         for _ in 0..3 {
             liar.put(&mut ring, 16);
@@ -283,11 +283,11 @@ fn a_receiver_hands_out_landed_messages_of_a_dead_sender() {
 /// `act`, and how many messages they have received before, all together.
 fn told_to_all(
     has_transfers: bool,
-    act: impl FnOnce(Liar, &mut Producer) -> Option<Liar> + Send + 'static,
+    act: impl FnOnce(ReadLiar, &mut Producer) -> Option<ReadLiar> + Send + 'static,
 ) -> (usize, CloseReason) {
     bounded(move || {
         let mut one = receiver::<BufferedRead>(&device(), &config(), 1).unwrap();
-        let liar = Liar::as_sender(&device(), &mut one);
+        let liar = ReadLiar::as_sender(&device(), &mut one);
         let shared = one.into_shared().unwrap();
         let transfers = has_transfers.then(|| shared.spawn_transfers().unwrap());
         let mut ring = Producer::new(Geometry::plain(CAPACITY, 1000).unwrap());

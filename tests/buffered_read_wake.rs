@@ -16,7 +16,7 @@ use rdma_conn::ring::{Layout, RingShape};
 use rdma_conn::send_recv::RecvError;
 use rdma_conn::{BufferedRead, RecvHalf, SendHalf, WaitStrategy, join, receiver};
 use support::read::connected;
-use support::read_liar::{CAPACITY, Liar};
+use support::read_liar::{CAPACITY, ReadLiar};
 use support::{NEVER, bounded, device};
 
 /// Settings of a receiver that sleeps at once, and wakes for an event only.
@@ -172,7 +172,7 @@ fn a_receiver_that_sleeps_sees_what_other_threads_free() {
 #[test]
 fn each_wake_up_request_causes_at_most_one_wake_up() {
     bounded(|| {
-        let (mut liar, mut sender) = Liar::as_receiver(&device());
+        let (mut liar, mut sender) = ReadLiar::as_receiver(&device());
         let mut wake_ups = |is_whole, asks: bool| {
             let before = sender.stats().work_requests;
             for request in 1..=5_u64 {
@@ -200,7 +200,7 @@ fn wake_ups_without_a_message_do_not_keep_a_receiver_awake() {
         let device = device();
         let config = Config { max_sleep: Duration::from_millis(1), ..sleepy() };
         let mut all = receiver::<BufferedRead>(&device, &config, 1).unwrap();
-        let mut liar = Liar::as_sender(&device, &mut all);
+        let mut liar = ReadLiar::as_sender(&device, &mut all);
         let (end, ended) = channel::<()>();
         let lying = std::thread::spawn(move || {
             let (mut answered, mut count) = (0, 0);

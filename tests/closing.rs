@@ -22,59 +22,59 @@ use support::{NEVER, PATIENCE, bounded, device};
 
 /// Result of the end of a half.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum End {
+enum HalfEnd {
     Closed,
     Missing(u64),
     Other(String),
 }
 
-impl End {
-    fn of(ended: &CloseReason) -> End {
+impl HalfEnd {
+    fn from_reason(ended: &CloseReason) -> HalfEnd {
         match ended {
-            CloseReason::Closed => End::Closed,
-            CloseReason::PeerClosed { unacked } => End::Missing(*unacked),
-            other => End::Other(other.to_string()),
+            CloseReason::Closed => HalfEnd::Closed,
+            CloseReason::PeerClosed { unacked } => HalfEnd::Missing(*unacked),
+            other => HalfEnd::Other(other.to_string()),
         }
     }
 }
 
 /// A half that sends.
-trait Sends: Send + 'static {
-    fn send(&mut self, device: &Device) -> Result<(), End>;
-    fn close(self) -> End;
+trait ClosableSender: Send + 'static {
+    fn send(&mut self, device: &Device) -> Result<(), HalfEnd>;
+    fn close(self) -> HalfEnd;
 }
 
 /// A half that receives.
-trait Receives: Send + 'static {
+trait ClosableReceiver: Send + 'static {
     /// Waits for one message and frees it.
-    fn take(&mut self, device: &Device) -> Result<(), End>;
+    fn take(&mut self, device: &Device) -> Result<(), HalfEnd>;
     fn close(self);
 }
 
 macro_rules! copying_connection {
     ($module:ident, $errors:ident) => {
-        impl Sends for $module::Sender {
-            fn send(&mut self, _: &Device) -> Result<(), End> {
+        impl ClosableSender for $module::Sender {
+            fn send(&mut self, _: &Device) -> Result<(), HalfEnd> {
                 SendHalf::send(self, b"a message").map(drop).map_err(|e| match e {
-                    $errors::SendError::Ended(ended) => End::of(&ended),
-                    other => End::Other(other.to_string()),
+                    $errors::SendError::Ended(ended) => HalfEnd::from_reason(&ended),
+                    other => HalfEnd::Other(other.to_string()),
                 })
             }
 
-            fn close(self) -> End {
+            fn close(self) -> HalfEnd {
                 match SendHalf::close(self) {
-                    Ok(()) => End::Closed,
-                    Err($errors::SendError::Ended(ended)) => End::of(&ended),
-                    Err(other) => End::Other(other.to_string()),
+                    Ok(()) => HalfEnd::Closed,
+                    Err($errors::SendError::Ended(ended)) => HalfEnd::from_reason(&ended),
+                    Err(other) => HalfEnd::Other(other.to_string()),
                 }
             }
         }
 
-        impl Receives for $module::Receiver {
-            fn take(&mut self, _: &Device) -> Result<(), End> {
+        impl ClosableReceiver for $module::Receiver {
+            fn take(&mut self, _: &Device) -> Result<(), HalfEnd> {
                 self.recv().map(drop).map_err(|e| match e {
-                    $errors::RecvError::Closed => End::Closed,
-                    other => End::Other(other.to_string()),
+                    $errors::RecvError::Closed => HalfEnd::Closed,
+                    other => HalfEnd::Other(other.to_string()),
                 })
             }
 
@@ -89,35 +89,38 @@ copying_connection!(send_recv, send_recv);
 copying_connection!(buffered_read, send_recv);
 copying_connection!(buffered_write, send_recv);
 
-impl Sends for direct_read::Sender {
-    fn send(&mut self, device: &Device) -> Result<(), End> {
+impl ClosableSender for direct_read::Sender {
+    fn send(&mut self, device: &Device) -> Result<(), HalfEnd> {
         let readable = direct_read::BufferConfig { peers_read: true, signal: true };
         let buffer = device.pd().register_buffer(64, readable).unwrap();
         self.offer(buffer, b"").map(drop).map_err(|e| match e.error {
-            direct_read::OfferError::Send(direct_read::SendError::Ended(ended)) => End::of(&ended),
-            other => End::Other(other.to_string()),
+            direct_read::OfferError::Send(direct_read::SendError::Ended(ended)) => {
+                HalfEnd::from_reason(&ended)
+            }
+            other => HalfEnd::Other(other.to_string()),
         })
     }
 
-    fn close(self) -> End {
+    fn close(self) -> HalfEnd {
         match self.close_and_take() {
-            Ok(_) => End::Closed,
-            Err(direct_read::SendError::Ended(ended)) => End::of(&ended),
-            Err(other) => End::Other(other.to_string()),
+            Ok(_) => HalfEnd::Closed,
+            Err(direct_read::SendError::Ended(ended)) => HalfEnd::from_reason(&ended),
+            Err(other) => HalfEnd::Other(other.to_string()),
         }
     }
 }
 
-impl Receives for direct_read::Receiver {
-    fn take(&mut self, device: &Device) -> Result<(), End> {
+impl ClosableReceiver for direct_read::Receiver {
+    fn take(&mut self, device: &Device) -> Result<(), HalfEnd> {
         let end = |e| match e {
-            direct_read::RecvError::Closed => End::Closed,
-            other => End::Other(other.to_string()),
+            direct_read::RecvError::Closed => HalfEnd::Closed,
+            other => HalfEnd::Other(other.to_string()),
         };
         let request = self.next_request().map_err(end)?;
         let place = device.pd().register_buffer(64, direct_read::BufferConfig::default());
-        let reading = request.read_into(place.unwrap()).map_err(|e| End::Other(e.to_string()))?;
-        self.wait(reading).map(drop).map_err(|e| End::Other(e.to_string()))
+        let reading =
+            request.read_into(place.unwrap()).map_err(|e| HalfEnd::Other(e.to_string()))?;
+        self.wait(reading).map(drop).map_err(|e| HalfEnd::Other(e.to_string()))
     }
 
     fn close(self) {
@@ -134,7 +137,7 @@ enum First {
 
 /// One history of one direction.
 #[derive(Debug, Clone, Copy)]
-struct Case {
+struct ClosingHistory {
     sent: u64,
     taken: u64,
     first: First,
@@ -142,13 +145,13 @@ struct Case {
     receiver_closes: bool,
 }
 
-fn cases() -> impl Iterator<Item = Case> {
+fn cases() -> impl Iterator<Item = ClosingHistory> {
     let counts = [(0, 0), (1, 0), (1, 1), (3, 0), (3, 1), (3, 3)];
     let orders = [First::Sender, First::Receiver, First::Neither];
     let ways = [(true, true), (true, false), (false, true), (false, false)];
     counts.into_iter().flat_map(move |(sent, taken)| {
         orders.into_iter().flat_map(move |first| {
-            ways.into_iter().map(move |(sender_closes, receiver_closes)| Case {
+            ways.into_iter().map(move |(sender_closes, receiver_closes)| ClosingHistory {
                 sent,
                 taken,
                 first,
@@ -159,9 +162,9 @@ fn cases() -> impl Iterator<Item = Case> {
     })
 }
 
-impl Case {
+impl ClosingHistory {
     /// Ends the sender, and returns the result if it was closed.
-    fn end_sender(&self, sender: impl Sends) -> Option<End> {
+    fn end_sender(&self, sender: impl ClosableSender) -> Option<HalfEnd> {
         if self.sender_closes {
             return Some(sender.close());
         }
@@ -169,41 +172,51 @@ impl Case {
         None
     }
 
-    fn end_receiver(&self, receiver: impl Receives) {
+    fn end_receiver(&self, receiver: impl ClosableReceiver) {
         if self.receiver_closes { receiver.close() } else { drop(receiver) }
     }
 
     /// The sender ends while its receiver still polls: that one has all, and then the end.
-    fn sender_first(&self, device: &Device, sender: impl Sends, mut receiver: impl Receives) {
+    fn sender_first(
+        &self,
+        device: &Device,
+        sender: impl ClosableSender,
+        mut receiver: impl ClosableReceiver,
+    ) {
         let case = *self;
         let ending = std::thread::spawn(move || case.end_sender(sender));
         for _ in self.taken..self.sent {
             assert_eq!(receiver.take(device), Ok(()), "{self:?}");
         }
-        assert_eq!(receiver.take(device), Err(End::Closed), "{self:?}");
-        assert_eq!(receiver.take(device), Err(End::Closed), "{self:?}");
+        assert_eq!(receiver.take(device), Err(HalfEnd::Closed), "{self:?}");
+        assert_eq!(receiver.take(device), Err(HalfEnd::Closed), "{self:?}");
         self.end_receiver(receiver);
         let ended = ending.join().unwrap();
-        assert!(matches!(ended, None | Some(End::Closed)), "{self:?}: {ended:?}");
+        assert!(matches!(ended, None | Some(HalfEnd::Closed)), "{self:?}: {ended:?}");
     }
 
     /// The receiver ends first: that is a close, unless it has left messages.
-    fn receiver_first(&self, device: &Device, mut sender: impl Sends, receiver: impl Receives) {
+    fn receiver_first(
+        &self,
+        device: &Device,
+        mut sender: impl ClosableSender,
+        receiver: impl ClosableReceiver,
+    ) {
         self.end_receiver(receiver);
         let missing = self.sent - self.taken;
-        let expected = if missing == 0 { End::Closed } else { End::Missing(missing) };
+        let expected = if missing == 0 { HalfEnd::Closed } else { HalfEnd::Missing(missing) };
         if self.sender_closes {
             assert_eq!(self.end_sender(sender), Some(expected), "{self:?}");
             return;
         }
         // A message is accepted once more at most, if it is gathered or not looked after.
         let told = (0..1000).find_map(|_| sender.send(device).err());
-        assert!(matches!(told, Some(End::Closed | End::Missing(_))), "{self:?}: {told:?}");
+        assert!(matches!(told, Some(HalfEnd::Closed | HalfEnd::Missing(_))), "{self:?}: {told:?}");
         self.end_sender(sender);
     }
 
     /// Both ends close at once: neither hangs, and an end that misses no message sees a close.
-    fn together(&self, sender: impl Sends, receiver: impl Receives) {
+    fn together(&self, sender: impl ClosableSender, receiver: impl ClosableReceiver) {
         let barrier = &Barrier::new(2);
         let ended = std::thread::scope(|scope| {
             let ending = scope.spawn(move || {
@@ -216,19 +229,22 @@ impl Case {
         });
         let missing = self.sent - self.taken;
         match ended {
-            None | Some(End::Closed) => {}
-            Some(End::Missing(count)) => assert!((1..=missing).contains(&count), "{self:?}"),
+            None | Some(HalfEnd::Closed) => {}
+            Some(HalfEnd::Missing(count)) => assert!((1..=missing).contains(&count), "{self:?}"),
             other => panic!("{self:?}: {other:?}"),
         }
     }
 }
 
-fn every_case<S: Sends, R: Receives>(name: &str, connect: impl Fn(&Device) -> (S, R)) {
+fn every_case<S: ClosableSender, R: ClosableReceiver>(
+    name: &str,
+    connect: impl Fn(&Device) -> (S, R),
+) {
     every_case_of(name, u64::MAX, connect);
 }
 
 /// The cases with up to `most` messages.
-fn every_case_of<S: Sends, R: Receives>(
+fn every_case_of<S: ClosableSender, R: ClosableReceiver>(
     name: &str,
     most: u64,
     connect: impl Fn(&Device) -> (S, R),
@@ -349,17 +365,17 @@ fn send_recv_over_a_shared_pool_ends_in_every_order() {
 /// A sender that gathers, and flushes each message.
 struct Flushing(send_recv::Sender);
 
-impl Sends for Flushing {
-    fn send(&mut self, device: &Device) -> Result<(), End> {
-        Sends::send(&mut self.0, device)?;
+impl ClosableSender for Flushing {
+    fn send(&mut self, device: &Device) -> Result<(), HalfEnd> {
+        ClosableSender::send(&mut self.0, device)?;
         self.0.flush().map_err(|e| match e {
-            send_recv::SendError::Ended(ended) => End::of(&ended),
-            other => End::Other(other.to_string()),
+            send_recv::SendError::Ended(ended) => HalfEnd::from_reason(&ended),
+            other => HalfEnd::Other(other.to_string()),
         })
     }
 
-    fn close(self) -> End {
-        Sends::close(self.0)
+    fn close(self) -> HalfEnd {
+        ClosableSender::close(self.0)
     }
 }
 
@@ -409,14 +425,14 @@ fn direct_read_ends_in_every_order() {
 }
 
 /// A half of one of two ends.
-enum Half<S, R> {
+enum AnyHalf<S, R> {
     Sender(S),
     Receiver(R),
 }
 
 /// All four halves of a connection, each by a thread of its own, in every order, closed or
 /// dropped. All messages were taken, so that every end is a close.
-fn all_halves<S: Sends, R: Receives>(connect: impl Fn(&Device) -> [(S, R); 2]) {
+fn all_halves<S: ClosableSender, R: ClosableReceiver>(connect: impl Fn(&Device) -> [(S, R); 2]) {
     let device = device();
     let orders = (0..256).map(|n| [n & 3, n >> 2 & 3, n >> 4 & 3, n >> 6]);
     let is_order = |order: &[usize; 4]| (0..4).all(|half| order.contains(&half));
@@ -428,20 +444,20 @@ fn all_halves<S: Sends, R: Receives>(connect: impl Fn(&Device) -> [(S, R); 2]) {
                 assert_eq!((a.send(&device), b.send(&device)), (Ok(()), Ok(())));
                 assert_eq!((from_a.take(&device), from_b.take(&device)), (Ok(()), Ok(())));
             }
-            let halves = [Half::Sender(a), Half::Receiver(from_b), Half::Sender(b)];
+            let halves = [AnyHalf::Sender(a), AnyHalf::Receiver(from_b), AnyHalf::Sender(b)];
             let mut halves: Vec<_> = halves.into_iter().map(Some).collect();
-            halves.push(Some(Half::Receiver(from_a)));
+            halves.push(Some(AnyHalf::Receiver(from_a)));
             let ending: Vec<_> = order
                 .iter()
                 .map(|&half| {
                     let (end, closes) = (halves[half].take().unwrap(), closes >> half & 1 == 1);
                     std::thread::spawn(move || match end {
-                        Half::Sender(sender) if closes => Some(sender.close()),
-                        Half::Sender(sender) => {
+                        AnyHalf::Sender(sender) if closes => Some(sender.close()),
+                        AnyHalf::Sender(sender) => {
                             drop(sender);
                             None
                         }
-                        Half::Receiver(receiver) => {
+                        AnyHalf::Receiver(receiver) => {
                             if closes {
                                 receiver.close()
                             } else {
@@ -454,7 +470,7 @@ fn all_halves<S: Sends, R: Receives>(connect: impl Fn(&Device) -> [(S, R); 2]) {
                 .collect();
             for (half, ending) in order.into_iter().zip(ending) {
                 let ended = ending.join().unwrap();
-                assert!(ended.as_ref().is_none_or(|e| *e == End::Closed), "{half}: {ended:?}");
+                assert!(ended.as_ref().is_none_or(|e| *e == HalfEnd::Closed), "{half}: {ended:?}");
             }
         }
     }

@@ -19,7 +19,7 @@ use rdma_conn::{
     Connection, Listener, RecvHalf, SendHalf, SendRecv, WaitStrategy, connect_sender_over, join,
     pair, receiver,
 };
-use support::raw::{RawEnd, Shape, receiver_for, sender_to};
+use support::raw::{HandMadeEnd, Shape, receiver_for, sender_to};
 use support::{assert_content, at_once, bounded, content, device, mortal, small};
 
 const WINDOW: u32 = 4;
@@ -52,7 +52,7 @@ enum Death {
 impl Death {
     const ALL: [Death; 2] = [Death::Destroyed, Death::Failed];
 
-    fn strikes(self, raw: RawEnd) -> Option<RawEnd> {
+    fn strikes(self, raw: HandMadeEnd) -> Option<HandMadeEnd> {
         match self {
             Death::Destroyed => None,
             Death::Failed => {
@@ -67,7 +67,7 @@ fn deaths_and_ways() -> impl Iterator<Item = (Death, WaitStrategy)> {
     Death::ALL.into_iter().flat_map(|death| WAYS.map(|wait| (death, wait)))
 }
 
-fn raw_sender(victim: &mut Receiver, device: &Device, config: &Config) -> RawEnd {
+fn raw_sender(victim: &mut Receiver, device: &Device, config: &Config) -> HandMadeEnd {
     let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     std::thread::scope(|scope| {
@@ -181,7 +181,7 @@ fn other_senders_go_on_after_one_has_died() {
 }
 
 /// A sender of the library, and a hand-made receiver.
-fn victim_sender(config: &Config, buffers: u32) -> (Sender, RawEnd) {
+fn victim_sender(config: &Config, buffers: u32) -> (Sender, HandMadeEnd) {
     let device = device();
     let shape = Shape { buffers, claimed_window: WINDOW, min_rnr_timer: 31, ..Shape::default() };
     let (mut near, mut far) = UnixStream::pair().unwrap();

@@ -11,7 +11,7 @@ use rdma_conn::device::Device;
 use rdma_conn::send_recv::{Config, Reposting, SharedConfig, SharedPool};
 use rdma_conn::verbs_safe::{Mapping, RemoteAccess, SharedRegion, SharedRegionConfig, WcStatus};
 use rdma_conn::{Listener, SendRecv, connect_sender_over, receiver_shared};
-use support::raw::{RawEnd, Shape, receiver_for, sender_to};
+use support::raw::{HandMadeEnd, Shape, receiver_for, sender_to};
 use support::{bounded, device, small};
 
 /// Memory that the program has registered for another peer to write to.
@@ -21,7 +21,7 @@ fn memory(device: &Device) -> SharedRegion {
 }
 
 /// Writes with the key of memory that is none of its connection.
-fn is_kept_out(mut hostile: RawEnd, device: &Device) {
+fn is_kept_out(mut hostile: HandMadeEnd, device: &Device) {
     let memory = memory(device);
     hostile.write(b"", memory.remote(0, 0).unwrap());
     assert_eq!(hostile.drain(), [WcStatus::SUCCESS], "whether the peer is there may be asked");

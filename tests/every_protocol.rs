@@ -19,7 +19,7 @@ use rdma_conn::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use support::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
+use support::raw::{HandMadeEnd, Shape, parameters, read_frame, write_frame};
 use support::{assert_content, content, devices};
 
 over_every_protocol!(
@@ -81,7 +81,7 @@ over_every_protocol! {
 }
 
 /// A protocol, and its settings here.
-trait Case: Protocol {
+trait TestedProtocol: Protocol {
     /// A held message stalls the messages that are a ring's length behind it: "Non-blocking" in
     /// docs/protocols/README.md.
     const STALLS: bool = false;
@@ -96,7 +96,7 @@ trait Case: Protocol {
 
 macro_rules! case {
     ($($protocol:ty => $module:ident $(, $stalls:literal)?);+) => {
-        $(impl Case for $protocol {
+        $(impl TestedProtocol for $protocol {
             $(const STALLS: bool = $stalls;)?
 
             fn quiet() -> Self::Config {
@@ -115,7 +115,7 @@ case!(
     SharedWrite => shared_write
 );
 
-impl Case for own_protocol::StopAndWait {
+impl TestedProtocol for own_protocol::StopAndWait {
     const MOST: u64 = 300;
 
     fn quiet() -> own_protocol::Config {
@@ -126,7 +126,7 @@ impl Case for own_protocol::StopAndWait {
 
 const SIZES: [usize; 6] = [0, 1, 8, 100, 1000, 3];
 
-fn messages_go_both_ways_in_order<P: Case>() {
+fn messages_go_both_ways_in_order<P: TestedProtocol>() {
     let [one, other] = devices();
     let (left, right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     std::thread::scope(|scope| {
@@ -158,7 +158,7 @@ fn messages_go_both_ways_in_order<P: Case>() {
     });
 }
 
-fn messages_of_every_boundary_size_arrive_once<P: Case>() {
+fn messages_of_every_boundary_size_arrive_once<P: TestedProtocol>() {
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let longest = left.sender.max_message_bytes();
@@ -174,7 +174,7 @@ fn messages_of_every_boundary_size_arrive_once<P: Case>() {
     }
 }
 
-fn an_end_that_closes_at_any_point_is_seen_by_the_other<P: Case>() {
+fn an_end_that_closes_at_any_point_is_seen_by_the_other<P: TestedProtocol>() {
     let [one, other] = devices();
     for sent in [0, 1, 2, 3, 5, 17, 64] {
         // The sender closes: all messages that it has sent arrive before its end.
@@ -208,7 +208,7 @@ fn an_end_that_closes_at_any_point_is_seen_by_the_other<P: Case>() {
     }
 }
 
-fn a_receiver_closes_while_its_sender_goes_on<P: Case>() {
+fn a_receiver_closes_while_its_sender_goes_on<P: TestedProtocol>() {
     let [one, other] = devices();
     let mut config = P::quiet();
     config.as_mut().linger = Duration::from_millis(100);
@@ -223,12 +223,12 @@ fn a_receiver_closes_while_its_sender_goes_on<P: Case>() {
     }
 }
 
-fn a_hello_that_cannot_be_is_refused_and_takes_no_place<P: Case>() {
+fn a_hello_that_cannot_be_is_refused_and_takes_no_place<P: TestedProtocol>() {
     let ([one, other], config) = (devices(), P::quiet());
     let mut receiver = receiver::<P>(&one, &config, 1).unwrap();
     let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
-    let end = RawEnd::new(&other, Shape::default());
+    let end = HandMadeEnd::new(&other, Shape::default());
     let hello = Parameters {
         protocol: P::ID,
         initiator_to_acceptor: Some(end.endpoint()),
@@ -260,7 +260,7 @@ fn a_hello_that_cannot_be_is_refused_and_takes_no_place<P: Case>() {
     assert_eq!(&*receiver.recv().unwrap(), b"the place is free");
 }
 
-fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {
+fn without_room_a_send_waits_as_long_as_it_is_told<P: TestedProtocol>() {
     const BYTES: usize = 1000;
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
@@ -302,7 +302,7 @@ fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {
 
 /// Ten times what the receiver has memory for passes the message (twice, where that takes long), or
 /// the sender is out of room for good.
-fn a_message_that_is_held_stalls_no_others<P: Case>() {
+fn a_message_that_is_held_stalls_no_others<P: TestedProtocol>() {
     /// Looks at both halves after which nothing more arrives, where something would stall.
     const LOOKS: u32 = 10_000;
     let [one, other] = devices();
@@ -333,7 +333,7 @@ fn a_message_that_is_held_stalls_no_others<P: Case>() {
     assert_eq!(&*held, b"held");
 }
 
-fn a_ticket_is_acknowledged_without_further_sends<P: Case>() {
+fn a_ticket_is_acknowledged_without_further_sends<P: TestedProtocol>() {
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let ticket = left.sender.send(b"only this one").unwrap();
@@ -369,7 +369,7 @@ fn keep<R: RecvHalf>(receiver: &mut R, kept: &mut Vec<R::Message>) {
     kept.push(receiver.recv().unwrap());
 }
 
-fn one_receiver_takes_from_many_senders<P: Case>() {
+fn one_receiver_takes_from_many_senders<P: TestedProtocol>() {
     let ([one, other], config) = (devices(), P::quiet());
     let none = receiver::<P>(&one, &config, 0).map(drop).unwrap_err();
     assert!(matches!(&none, ConnectError::Config(e) if e.field == "max_peers"), "{none:?}");
@@ -415,7 +415,7 @@ fn one_receiver_takes_from_many_senders<P: Case>() {
 }
 
 /// The device has work of the sender that has closed for two milliseconds more.
-fn a_sender_joins_in_the_place_that_another_has_just_left<P: Case>() {
+fn a_sender_joins_in_the_place_that_another_has_just_left<P: TestedProtocol>() {
     let device = rdma_conn::device::open(Some("soft0@2000us")).unwrap();
     let config = P::quiet();
     let mut all = receiver::<P>(&device, &config, 1).unwrap();
@@ -434,7 +434,7 @@ fn a_sender_joins_in_the_place_that_another_has_just_left<P: Case>() {
     }
 }
 
-fn two_ends_meet_over_tcp<P: Case>() {
+fn two_ends_meet_over_tcp<P: TestedProtocol>() {
     let ([one, other], config) = (devices(), P::quiet());
     let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
@@ -469,7 +469,7 @@ fn two_ends_meet_over_tcp<P: Case>() {
     });
 }
 
-fn each_half_knows_the_addresses_of_its_stream<P: Case>() {
+fn each_half_knows_the_addresses_of_its_stream<P: TestedProtocol>() {
     let ([one, other], config) = (devices(), P::quiet());
     let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
@@ -495,7 +495,7 @@ fn each_half_knows_the_addresses_of_its_stream<P: Case>() {
     }
 }
 
-fn both_ends_see_a_close<P: Case>() {
+fn both_ends_see_a_close<P: TestedProtocol>() {
     let [one, other] = devices();
     let (mut left, right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     right.receiver.close();
@@ -519,7 +519,7 @@ fn both_ends_see_a_close<P: Case>() {
     assert_eq!(closed, Ok(()));
 }
 
-fn a_ticket_of_another_sender_is_unknown<P: Case>() {
+fn a_ticket_of_another_sender_is_unknown<P: TestedProtocol>() {
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let ticket = left.sender.send(b"left").unwrap();
@@ -531,7 +531,7 @@ fn a_ticket_of_another_sender_is_unknown<P: Case>() {
     assert_eq!(right.sender.wait_acked(ticket), Err(SendError::UnknownTicket));
 }
 
-fn a_message_is_filled_in_place_and_sent_when_it_is_committed<P: Case>() {
+fn a_message_is_filled_in_place_and_sent_when_it_is_committed<P: TestedProtocol>() {
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let sender = &mut left.sender;
@@ -567,7 +567,7 @@ fn a_message_is_filled_in_place_and_sent_when_it_is_committed<P: Case>() {
     });
 }
 
-fn room_that_is_not_there_is_waited_for<P: Case>() {
+fn room_that_is_not_there_is_waited_for<P: TestedProtocol>() {
     const BYTES: usize = 1000;
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
@@ -608,7 +608,7 @@ fn room_that_is_not_there_is_waited_for<P: Case>() {
     });
 }
 
-fn what_is_sent_through_a_batch_arrives_when_it_is_dropped<P: Case>() {
+fn what_is_sent_through_a_batch_arrives_when_it_is_dropped<P: TestedProtocol>() {
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     for round in 0..20 {
@@ -665,7 +665,7 @@ fn what_is_sent_through_a_batch_arrives_when_it_is_dropped<P: Case>() {
     assert!(matches!(&ended, SendError::Ended(reason) if reason.is_close()), "{ended:?}");
 }
 
-fn a_batch_posts_what_it_has_when_there_is_no_room<P: Case>() {
+fn a_batch_posts_what_it_has_when_there_is_no_room<P: TestedProtocol>() {
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     std::thread::scope(|scope| {
@@ -686,7 +686,7 @@ fn a_batch_posts_what_it_has_when_there_is_no_room<P: Case>() {
 
 /// A receiver that waits because its program holds all its buffers continues when another thread
 /// frees one.
-fn a_message_that_another_thread_frees_makes_room<P: Case>() {
+fn a_message_that_another_thread_frees_makes_room<P: TestedProtocol>() {
     const BYTES: usize = 1000;
     let [one, other] = devices();
     let (left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
@@ -741,7 +741,7 @@ fn a_message_that_another_thread_frees_makes_room<P: Case>() {
     });
 }
 
-fn calls_after_the_end_know_what_was_acknowledged<P: Case>() {
+fn calls_after_the_end_know_what_was_acknowledged<P: TestedProtocol>() {
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let first = left.sender.send(b"taken").unwrap();
@@ -770,7 +770,7 @@ fn calls_after_the_end_know_what_was_acknowledged<P: Case>() {
 
 /// Waits as an event loop does for what the answer of `arm` says. A descriptor that is not readable
 /// in time is a lost wake-up.
-fn messages_that_are_there_are_received_in_one_call<P: Case>() {
+fn messages_that_are_there_are_received_in_one_call<P: TestedProtocol>() {
     let [one, other] = devices();
     let (mut left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     assert_eq!(right.receiver.try_recv_each(|_, _| ()), Err(RecvError::Empty));
@@ -813,7 +813,7 @@ fn wait_for(arm: Arm<'_>) {
     }
 }
 
-fn an_event_loop_of_ones_own_drives_both_halves<P: Case>() {
+fn an_event_loop_of_ones_own_drives_both_halves<P: TestedProtocol>() {
     const BYTES: usize = 500;
     let count = support::repeated(8000).min(P::MOST);
     let [one, other] = devices();
@@ -875,7 +875,7 @@ fn is_readable(arm: &Arm<'_>, within: Duration) -> Option<bool> {
     }
 }
 
-fn an_armed_half_is_readable_for_news_and_after_a_keepalive_interval_only<P: Case>() {
+fn an_armed_half_is_readable_for_news_and_after_a_keepalive_interval_only<P: TestedProtocol>() {
     let [one, other] = devices();
     for keepalive in [support::NEVER, Duration::from_millis(20)] {
         let mut config = P::quiet();
@@ -916,7 +916,7 @@ fn an_armed_half_is_readable_for_news_and_after_a_keepalive_interval_only<P: Cas
     }
 }
 
-fn what_comes_while_a_sender_joins_wakes_an_event_loop<P: Case>() {
+fn what_comes_while_a_sender_joins_wakes_an_event_loop<P: TestedProtocol>() {
     let ([one, other], config) = (devices(), P::quiet());
     let mut all = receiver::<P>(&one, &config, 1).unwrap();
     for number in 0..20 {

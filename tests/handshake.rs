@@ -21,7 +21,7 @@ use rdma_conn::{
     Listener, RecvHalf, SendHalf, SendRecv, connect, connect_over, connect_sender,
     connect_sender_over, receiver,
 };
-use support::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
+use support::raw::{HandMadeEnd, Shape, parameters, read_frame, write_frame};
 use support::{bounded, device, small};
 
 /// Returns what the listener said about `initiator`, and what the initiator heard; then a good
@@ -406,7 +406,7 @@ fn the_stream_goes_on_after_the_handshake() {
             let device = &device;
             let acceptor = scope.spawn(move || {
                 let hello = read_frame(&mut far).unwrap();
-                let end = RawEnd::new(device, Shape::default());
+                let end = HandMadeEnd::new(device, Shape::default());
                 let Frame::Hello(peer) = decode(&hello).unwrap().frame else { panic!() };
                 end.connect(device, &peer, &peer.initiator_to_acceptor.unwrap());
                 let accept = Parameters {

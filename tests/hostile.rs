@@ -24,7 +24,7 @@ use rdma_conn::{
     Listener, RecvHalf, SendHalf, SendRecv, WaitStrategy, connect_sender_over, join_shared,
     receiver_shared,
 };
-use support::raw::{RawEnd, Shape, begin_sender, receiver_for, sender_to};
+use support::raw::{HandMadeEnd, Shape, begin_sender, receiver_for, sender_to};
 use support::{assert_content, bounded, content, device, hold, small, too_long};
 
 const WINDOW: u32 = 4;
@@ -36,7 +36,7 @@ fn victim_receiver(
     options: Options,
     peers: u32,
     pool: Option<&SharedPool>,
-) -> (Receiver, RawEnd, Listener<SendRecv>) {
+) -> (Receiver, HandMadeEnd, Listener<SendRecv>) {
     let mut victim = receiver_shared::<SendRecv>(device, config, peers, pool).unwrap();
     let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let shape = Shape { options, ..Shape::default() };
@@ -51,7 +51,7 @@ fn join_raw(
     config: &Config,
     shape: Shape,
     pool: Option<&SharedPool>,
-) -> RawEnd {
+) -> HandMadeEnd {
     let address = listener.local_addr();
     std::thread::scope(|scope| {
         let raw = scope.spawn(|| sender_to(address, device, shape));
@@ -61,7 +61,7 @@ fn join_raw(
 }
 
 /// A sender of the library, and a hand-made receiver of its messages.
-fn victim_sender(device: &Device, config: &Config, shape: Shape) -> (Sender, RawEnd) {
+fn victim_sender(device: &Device, config: &Config, shape: Shape) -> (Sender, HandMadeEnd) {
     let (mut near, mut far) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
         let raw = scope.spawn(move || receiver_for(&mut far, device, shape));
@@ -82,7 +82,7 @@ fn ended(error: RecvError) -> CloseReason {
 }
 
 /// Returns the close reason of a receiver that is told `lie` after two honest messages.
-fn told_to_a_receiver(options: Options, lie: impl FnOnce(&mut RawEnd)) -> CloseReason {
+fn told_to_a_receiver(options: Options, lie: impl FnOnce(&mut HandMadeEnd)) -> CloseReason {
     let device = device();
     let (mut victim, mut raw, _) = victim_receiver(&device, &small(WINDOW), options, 1, None);
     let honest = |number| match options.contains(Options::PACKED) {
@@ -391,7 +391,7 @@ fn use_whole(pool: &SharedPool, victim: &mut Receiver, device: &Device, config: 
 
 /// A way in which a sender waits.
 #[derive(Debug, Clone, Copy)]
-enum Waiting {
+enum SenderWait {
     /// For credits: the receiver has buffers, but grants none.
     ForCredits,
     /// For the acknowledgement of a message that finds no buffer.
@@ -402,19 +402,19 @@ enum Waiting {
 
 /// Returns the close reason of a sender that is told `lie` while it waits.
 fn told_to_a_sender(
-    waiting: Waiting,
+    waiting: SenderWait,
     wait: WaitStrategy,
-    lie: impl FnOnce(&mut RawEnd),
+    lie: impl FnOnce(&mut HandMadeEnd),
 ) -> CloseReason {
     let device = device();
-    let buffers = if matches!(waiting, Waiting::ForCredits) { WINDOW } else { 0 };
+    let buffers = if matches!(waiting, SenderWait::ForCredits) { WINDOW } else { 0 };
     // 491 ms between two tries: the lie is sent within the first of them.
     let shape = Shape { buffers, claimed_window: WINDOW, min_rnr_timer: 31, ..Shape::default() };
     let config = Config { common: Common { wait, ..small(WINDOW).common }, ..small(WINDOW) };
     let (mut victim, mut raw) = victim_sender(&device, &config, shape);
     let error = std::thread::scope(|scope| {
         let waiting = scope.spawn(move || match waiting {
-            Waiting::ForCredits => loop {
+            SenderWait::ForCredits => loop {
                 if let Err(e) = victim.send(b"message") {
                     // It stays ended, whatever is asked of it.
                     assert_eq!(victim.try_send(b"more").unwrap_err(), e);
@@ -422,14 +422,14 @@ fn told_to_a_sender(
                     break e;
                 }
             },
-            Waiting::ForTicket => {
+            SenderWait::ForTicket => {
                 let ticket = victim.send(b"message").unwrap();
                 let error = victim.wait_acked(ticket).unwrap_err();
                 assert_eq!(victim.is_acked(ticket).unwrap_err(), error);
                 assert_eq!(victim.wait_all().unwrap_err(), error);
                 error
             }
-            Waiting::ToClose => {
+            SenderWait::ToClose => {
                 victim.send(b"message").unwrap();
                 victim.close().unwrap_err()
             }
@@ -446,8 +446,8 @@ fn told_to_a_sender(
     }
 }
 
-fn every_waiting_sender(lie: fn(&mut RawEnd), expected: fn(&CloseReason) -> bool) {
-    for waiting in [Waiting::ForCredits, Waiting::ForTicket, Waiting::ToClose] {
+fn every_waiting_sender(lie: fn(&mut HandMadeEnd), expected: fn(&CloseReason) -> bool) {
+    for waiting in [SenderWait::ForCredits, SenderWait::ForTicket, SenderWait::ToClose] {
         for wait in [WaitStrategy::Spin, WaitStrategy::Block] {
             let ended = bounded(move || told_to_a_sender(waiting, wait, lie));
             assert!(expected(&ended), "{waiting:?} {wait:?}: {ended:?}");

@@ -18,8 +18,8 @@ use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::io::ByteStream;
 use rdma_conn::protocol::Served as _;
 use rdma_conn::{
-    BufferedRead, BufferedWrite, Common, DirectRead, DirectWrite, Listener, Peer as PeerNumber,
-    Protocol, RecvHalf, SendHalf, SendRecv, SharedWrite, connect,
+    BufferedRead, BufferedWrite, Common, DirectRead, DirectWrite, Listener, Peer, Protocol,
+    RecvHalf, SendHalf, SendRecv, SharedWrite, connect,
 };
 use support::{assert_content, at_once, content, device};
 
@@ -46,16 +46,16 @@ fn config<P: Protocol>() -> P::Config {
 }
 
 /// Kills the peer when a test fails, too.
-struct Peer(Child);
+struct PeerChild(Child);
 
-impl Peer {
+impl PeerChild {
     fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Drop for Peer {
+impl Drop for PeerChild {
     fn drop(&mut self) {
         self.kill();
     }
@@ -76,12 +76,12 @@ fn configs<P: Protocol>() -> Vec<P::Config> {
     vec![config::<P>(), polls]
 }
 
-fn start<P: Protocol>(address: SocketAddr, messages: u64) -> Peer {
+fn start<P: Protocol>(address: SocketAddr, messages: u64) -> PeerChild {
     start_with::<P>(address, messages, 0)
 }
 
 /// A peer that has the configuration with this number.
-fn start_with<P: Protocol>(address: SocketAddr, messages: u64, config: usize) -> Peer {
+fn start_with<P: Protocol>(address: SocketAddr, messages: u64, config: usize) -> PeerChild {
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new(own);
     command.args(["the_peer", "--exact", "--nocapture"]);
@@ -90,7 +90,9 @@ fn start_with<P: Protocol>(address: SocketAddr, messages: u64, config: usize) ->
     if let Ok(device) = std::env::var(support::OTHER_DEVICE) {
         command.env("RDMA_CONN_DEVICE", device);
     }
-    Peer(command.env(PEER, format!("{}|{address}|{messages}|{config}", P::NAME)).spawn().unwrap())
+    PeerChild(
+        command.env(PEER, format!("{}|{address}|{messages}|{config}", P::NAME)).spawn().unwrap(),
+    )
 }
 
 fn a_peer_that_is_killed_at_any_point_is_found_by_both_halves<P: Protocol>() {
@@ -106,7 +108,7 @@ fn a_peer_that_is_killed_at_any_point_is_found_by_both_halves<P: Protocol>() {
             let message = own.receiver.recv_timeout(support::PATIENCE).unwrap();
             assert_content(&message, 0, number, 100);
         }
-        let address = own.receiver.peer_addr(PeerNumber(0));
+        let address = own.receiver.peer_addr(Peer(0));
         assert!(address.is_some());
         peer.kill();
         let lost = own.receiver.recv_timeout(support::PATIENCE).map(drop).unwrap_err();

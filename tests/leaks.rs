@@ -22,7 +22,7 @@ use rdma_conn::{
     Connection, Listener, RecvHalf, SendHalf, SendRecv, WaitStrategy, connect_sender_over, join,
     join_shared, pair, receiver, receiver_shared,
 };
-use support::raw::{RawEnd, Shape, receiver_for, sender_to};
+use support::raw::{HandMadeEnd, Shape, receiver_for, sender_to};
 use support::{PATIENCE, bounded, device, mortal, small};
 
 const WINDOW: u32 = 4;
@@ -98,7 +98,7 @@ fn messages_that_outlive_everything(device: &Device) {
     }
 }
 
-fn accepted_from(device: &Device, inbox: &mut Receiver, shape: Shape) -> RawEnd {
+fn accepted_from(device: &Device, inbox: &mut Receiver, shape: Shape) -> HandMadeEnd {
     let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     std::thread::scope(|scope| {
@@ -226,7 +226,7 @@ fn set_ups_that_fail_with_a_pool(device: &Device) {
             use rdma_conn::conn_core::handshake::{Frame, Parameters};
             use support::raw::{parameters, read_frame, write_frame};
             let mut stream = TcpStream::connect(address).unwrap();
-            let end = RawEnd::new(device, unknown);
+            let end = HandMadeEnd::new(device, unknown);
             let hello = Parameters {
                 initiator_to_acceptor: Some(end.endpoint()),
                 ..parameters(device, unknown.options)
@@ -241,9 +241,9 @@ fn set_ups_that_fail_with_a_pool(device: &Device) {
 }
 
 /// Name of an end, and the function that brings it about.
-type End = (&'static str, fn(&Device));
+type NamedEnd = (&'static str, fn(&Device));
 
-const ENDS: [End; 8] = [
+const ENDS: [NamedEnd; 8] = [
     ("goodbyes", said_goodbye),
     ("drops in any order", dropped_in_any_order),
     ("drops with work under way", dropped_with_work_under_way),

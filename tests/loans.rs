@@ -24,7 +24,7 @@ use rdma_conn::{
     Listener, RecvHalf, SendHalf, SendRecv, connect_sender_over, join, join_shared, receiver,
     receiver_shared,
 };
-use support::raw::{RawEnd, Shape, receiver_for, sender_to};
+use support::raw::{HandMadeEnd, Shape, receiver_for, sender_to};
 use support::{assert_content, bounded, content, counters, device, hold, mortal, rnr_since, small};
 
 /// No second chance for a message that finds no buffer.
@@ -282,7 +282,12 @@ fn a_sender_that_dies_with_a_loan_gives_it_back() {
 }
 
 /// A receiver of a shared pool, and a hand-made sender to it.
-fn hostile(device: &Device, config: &Config, pool: &SharedPool, peers: u32) -> (Receiver, RawEnd) {
+fn hostile(
+    device: &Device,
+    config: &Config,
+    pool: &SharedPool,
+    peers: u32,
+) -> (Receiver, HandMadeEnd) {
     let mut victim = receiver_shared::<SendRecv>(device, config, peers, pool).unwrap();
     let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
@@ -295,7 +300,7 @@ fn hostile(device: &Device, config: &Config, pool: &SharedPool, peers: u32) -> (
 }
 
 /// The position in a LOAN or a credit, when it has arrived.
-fn answer(raw: &mut RawEnd, inbox: &mut Receiver) -> u32 {
+fn answer(raw: &mut HandMadeEnd, inbox: &mut Receiver) -> u32 {
     let (_, imm) = std::thread::scope(|scope| {
         let answered = scope.spawn(|| raw.receive());
         while !answered.is_finished() {
@@ -311,7 +316,7 @@ fn answer(raw: &mut RawEnd, inbox: &mut Receiver) -> u32 {
 }
 
 /// Uses the share up and asks for a loan, before the receiver looks: it gets 4 credits.
-fn borrow(raw: &mut RawEnd, inbox: &mut Receiver) {
+fn borrow(raw: &mut HandMadeEnd, inbox: &mut Receiver) {
     raw.send(b"its share");
     raw.control(Control::Want.encode());
     raw.drain();
@@ -321,7 +326,7 @@ fn borrow(raw: &mut RawEnd, inbox: &mut Receiver) {
 
 /// Returns the close reason for a sender that breaks the rules in this way, after it has used its
 /// share and borrowed 4 credits. Another sender of the pool stays connected.
-fn cut_off(lie: impl Fn(&mut RawEnd, &mut Receiver) + Send + Copy + 'static) -> CloseReason {
+fn cut_off(lie: impl Fn(&mut HandMadeEnd, &mut Receiver) + Send + Copy + 'static) -> CloseReason {
     bounded(move || {
         let (device, config) = (device(), small(8));
         let pool = pool(&device, 6 + 16, 2, Reposting::Combining);

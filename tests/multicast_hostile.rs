@@ -22,7 +22,7 @@ use rdma_conn::multicast::{
 use rdma_conn::verbs_safe::{
     Mapping, RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig, WcStatus,
 };
-use support::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
+use support::raw::{HandMadeEnd, Shape, parameters, read_frame, write_frame};
 use support::{PATIENCE, bounded, device};
 
 const MEMBERS: u8 = 3;
@@ -44,7 +44,7 @@ fn config() -> Config {
 struct RawMember {
     rank: Rank,
     device: Device,
-    ends: Vec<Option<RawEnd>>,
+    ends: Vec<Option<HandMadeEnd>>,
     /// Places to which it writes at each of them.
     contacts: Vec<Contact>,
     /// Memory that they write to: it is not read.
@@ -136,7 +136,10 @@ impl RawMember {
 }
 
 /// The member info that the others get, and the memory that they may write.
-fn own_info(device: &Device, me: Rank) -> (MemberInfo, Vec<Option<RawEnd>>, Vec<SharedRegion>) {
+fn own_info(
+    device: &Device,
+    me: Rank,
+) -> (MemberInfo, Vec<Option<HandMadeEnd>>, Vec<SharedRegion>) {
     let about = parameters(device, Options::NONE);
     let contacts = [Contact::default(); MAX_MEMBERS];
     let (lid, gid, mtu_bytes) = (about.lid, about.gid, about.mtu.bytes());
@@ -153,7 +156,7 @@ fn own_info(device: &Device, me: Rank) -> (MemberInfo, Vec<Option<RawEnd>>, Vec<
     };
     let mut end = |rank: u8| {
         let is_other = Rank(rank) != me;
-        let end = is_other.then(|| RawEnd::new(device, Shape::default()))?;
+        let end = is_other.then(|| HandMadeEnd::new(device, Shape::default()))?;
         let Endpoint { qp_num, psn, .. } = end.endpoint();
         let contact = Contact { qp_num, psn, rows: place(), slots: place() };
         info.contacts[usize::from(rank)] = contact;

@@ -39,7 +39,7 @@ fn end(device: &Device, transport: Transport) -> (RawEnd, CompletionQueue) {
     (end, cq)
 }
 
-type Joined = (Result<RawPeer, ConnectError>, Result<RawPeer, ConnectError>);
+type JoinResults = (Result<RawPeer, ConnectError>, Result<RawPeer, ConnectError>);
 
 /// Joins two ends; returns what each then knows of the other.
 fn join(
@@ -47,7 +47,7 @@ fn join(
     far: &mut RawEnd,
     near_says: &Offer<'_>,
     far_says: &Offer<'_>,
-) -> Joined {
+) -> JoinResults {
     let (mut a, mut b) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
         let accepting = scope.spawn(|| Incoming::greet(&mut b)?.accept(far, far_says));

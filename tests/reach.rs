@@ -73,7 +73,7 @@ fn a_process_elsewhere_is_refused<P: Protocol>() {
     let device = device_named("soft0");
     for changed in [0, 13, 15] {
         let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
-        let end = support::raw::RawEnd::new(&device, Shape::default());
+        let end = support::raw::HandMadeEnd::new(&device, Shape::default());
         let both = Some(end.endpoint());
         let mut hello = Parameters {
             protocol: P::ID,

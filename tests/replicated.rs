@@ -31,14 +31,14 @@ fn member() {
     }
 }
 
-struct Member {
+struct MemberProcess {
     child: Child,
     input: ChildStdin,
     output: Receiver<String>,
 }
 
-impl Member {
-    fn start(arguments: &str) -> Member {
+impl MemberProcess {
+    fn start(arguments: &str) -> MemberProcess {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["member", "--exact", "--nocapture", "--test-threads=1"])
             .env(ARGUMENTS, arguments)
@@ -54,7 +54,7 @@ impl Member {
             }
         });
         let input = child.stdin.take().unwrap();
-        Member { child, input, output }
+        MemberProcess { child, input, output }
     }
 
     fn say(&mut self, line: &str) {
@@ -93,7 +93,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for MemberProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -117,9 +117,9 @@ const SETS: u64 = 300;
 /// it has acknowledged `moment` of them.
 fn nothing_acknowledged_is_lost(victim: usize, moment: u64) {
     let address = address();
-    let mut members = vec![Member::start(&format!("lead {address} 3"))];
+    let mut members = vec![MemberProcess::start(&format!("lead {address} 3"))];
     // Which of them gets which rank does not matter.
-    members.extend((0..2).map(|_| Member::start(&format!("join {address}"))));
+    members.extend((0..2).map(|_| MemberProcess::start(&format!("join {address}"))));
     for (rank, member) in members.iter_mut().enumerate() {
         member.say(&format!("set first{rank} 1"));
     }
@@ -149,7 +149,7 @@ fn nothing_acknowledged_is_lost(victim: usize, moment: u64) {
             while member.get(&format!("last{last}")) == "-" {}
         }
     }
-    let stores: Vec<_> = members.iter_mut().map(Member::dump).collect();
+    let stores: Vec<_> = members.iter_mut().map(MemberProcess::dump).collect();
     let has = |rank: usize, number: u64| {
         stores[0].get(&format!("key{rank}x{number}")) == Some(&number.to_string())
     };

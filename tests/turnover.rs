@@ -17,7 +17,7 @@ use rdma_conn::send_recv::{
 use rdma_conn::{
     Listener, RecvHalf, SendHalf, SendRecv, join, join_shared, receiver, receiver_shared,
 };
-use support::raw::{RawEnd, Shape, try_sender_to};
+use support::raw::{HandMadeEnd, Shape, try_sender_to};
 use support::{NEVER, assert_content, bounded, content, device, hold, mortal, repeated, small};
 
 const WINDOW: u32 = 4;
@@ -241,7 +241,7 @@ fn join_raw(
     pool: Option<&SharedPool>,
     device: &Device,
     config: &Config,
-) -> RawEnd {
+) -> HandMadeEnd {
     let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     loop {

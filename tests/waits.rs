@@ -17,7 +17,7 @@ use rdma_conn::{
     Listener, RecvHalf, SendHalf, SendRecv, WaitStrategy, connect, connect_sender,
     connect_sender_over, pair, receiver,
 };
-use support::raw::{self, RawEnd};
+use support::raw::{self, HandMadeEnd};
 use support::{at_once, bounded, device, mortal, small};
 
 const WAYS: [WaitStrategy; 3] = [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive];
@@ -97,7 +97,7 @@ fn short_waits_end_in_the_end_of_a_dead_sender() {
         let mut victim = receiver::<SendRecv>(&device, &config, 1).unwrap();
         let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr();
-        let raw: RawEnd = std::thread::scope(|scope| {
+        let raw: HandMadeEnd = std::thread::scope(|scope| {
             let raw = scope.spawn(|| raw::sender_to(address, &device, raw::Shape::default()));
             listener.next().unwrap().accept_into(&mut victim, &device, &config).unwrap();
             raw.join().unwrap()

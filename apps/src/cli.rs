@@ -12,11 +12,11 @@ mod raw;
 pub(crate) mod usage;
 
 pub(crate) use args::{Args, Command};
-pub(crate) use base::cli::{Common, Ends, Rounds, Wait};
-pub(crate) use bench::{Bench, Rate};
+pub(crate) use base::cli::{CommonArgs, EndsArgs, RoundsArgs, WaitFlag};
+pub(crate) use bench::{BenchArgs, SenderRate};
 pub(crate) use connection::ConnectionArgs;
-pub(crate) use multicast::Multicast;
-pub(crate) use pingpong::{Compat, Pingpong};
-pub(crate) use pipe::Pipe;
-pub(crate) use protocol::Protocol;
-pub(crate) use raw::{Faults, Means, Op, RawArgs, RawTransport};
+pub(crate) use multicast::MulticastArgs;
+pub(crate) use pingpong::{Compat, PingpongArgs};
+pub(crate) use pipe::PipeArgs;
+pub(crate) use protocol::ProtocolKind;
+pub(crate) use raw::{Means, RawArgs, RawOp, RawTransport, SeededFaults};

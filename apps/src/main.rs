@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use base::outcome::{self, Failure, Usage};
+use base::outcome::{self, CommandError, Usage};
 use base::{pinning, remark, signals};
 use clap::{CommandFactory, Parser};
 use figures::calibrate;
@@ -31,7 +31,7 @@ use cmd::{bench, devices, multicast, pingpong, pipe, sweep};
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let points = match points::of(&words, &Args::command()) {
+    let points = match points::parse(&words, &Args::command()) {
         Ok(points) => points,
         Err(why) => return report(&outcome::usage(why)),
     };
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         return exit(early(|| sweep::run(points, &all)));
     }
     let common = args.common.clone();
-    let timed = |measure: Box<dyn FnOnce() -> outcome::Outcome + Send>| {
+    let timed = |measure: Box<dyn FnOnce() -> outcome::CommandResult + Send>| {
         early(|| session::card::in_its_time(&args.common, measure))
     };
     exit(match &args.command {
@@ -101,7 +101,7 @@ fn first(words: &[OsString], all: Vec<Args>) -> Result<(Args, Vec<Args>), clap::
     }
 }
 
-fn exit(result: outcome::Outcome) -> ExitCode {
+fn exit(result: outcome::CommandResult) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => report(&failure),
@@ -109,7 +109,7 @@ fn exit(result: outcome::Outcome) -> ExitCode {
 }
 
 /// Measures; a signal ends that early, with the results so far.
-fn early(measure: impl FnOnce() -> outcome::Outcome) -> outcome::Outcome {
+fn early(measure: impl FnOnce() -> outcome::CommandResult) -> outcome::CommandResult {
     signals::end_early()?;
     measure()?;
     Ok(signals::go_on()?)
@@ -121,7 +121,7 @@ fn parses(words: &[&str]) -> Result<(), String> {
 }
 
 /// Prints the completion script of a shell.
-fn completions(shell: clap_complete::Shell, common: &cli::Common) -> outcome::Outcome {
+fn completions(shell: clap_complete::Shell, common: &cli::CommonArgs) -> outcome::CommandResult {
     if let Some(flag) = common.given().first() {
         return Err(outcome::usage(format!(
             "{flag}: completions opens no device and measures nothing: leave {flag} out"
@@ -149,9 +149,9 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
 
 /// One line that says what to do next; 2 for what the user can change on the
 /// command line, 1 for the rest.
-fn report(failure: &Failure) -> ExitCode {
+fn report(failure: &CommandError) -> ExitCode {
     let found = || device::peer_not_found().or_else(device::peer_unreached);
-    let is_known = failure.is::<Usage>() || failure.is::<doctor::Failed>();
+    let is_known = failure.is::<Usage>() || failure.is::<doctor::TestsFailed>();
     let why = (!is_known).then(found).flatten();
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     let line = outcome::printable(&format!("{failure:#}{why}"));

@@ -1,6 +1,6 @@
 //! The connections that `bench`, `pingpong` and `pipe` use: each is a file of this folder,
-//! and has a name in [`Protocol`]. The commands are generic over [`Kind`], so that there is one
-//! path of code for all of them, and no call through a pointer on any message's way.
+//! and has a name in [`ProtocolKind`]. The commands are generic over [`MeasuredProtocol`], so that
+//! there is one path of code for all of them, and no call through a pointer on any message's way.
 
 mod buffered_read;
 mod buffered_write;
@@ -17,7 +17,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use rdma_conn::WaitStrategy;
 use rdma_conn::buffered_read::BufferedRead;
 use rdma_conn::buffered_write::BufferedWrite;
@@ -28,27 +28,27 @@ use rdma_conn::send_recv::{ConnectError, Preset, SendRecv, Transport};
 use rdma_conn::shared_write::SharedWrite;
 use rdma_conn::{Connection, Incoming};
 
-use crate::cli::{Common, ConnectionArgs, Protocol};
-use crate::measure::{Crowd, Load, Measured, Shape, Work};
-use crate::settings::{self, Setting, Terms};
+use crate::cli::{CommonArgs, ConnectionArgs, ProtocolKind};
+use crate::measure::{Crowd, LoadShape, MessageLoad, RoundResult, Work};
+use crate::settings::{self, Setting, SettingTerms};
 
 /// Something to be done with one connection or another.
 pub(crate) trait With {
     type Out;
 
-    fn with<K: Kind>(self) -> Self::Out;
+    fn with<K: MeasuredProtocol>(self) -> Self::Out;
 }
 
-impl Protocol {
+impl ProtocolKind {
     /// Does something with its type.
     pub(crate) fn with<W: With>(self, what: W) -> W::Out {
         match self {
-            Protocol::SendRecv => what.with::<SendRecv>(),
-            Protocol::BufferedRead => what.with::<BufferedRead>(),
-            Protocol::BufferedWrite => what.with::<BufferedWrite>(),
-            Protocol::DirectRead => what.with::<DirectRead>(),
-            Protocol::DirectWrite => what.with::<DirectWrite>(),
-            Protocol::SharedWrite => what.with::<SharedWrite>(),
+            ProtocolKind::SendRecv => what.with::<SendRecv>(),
+            ProtocolKind::BufferedRead => what.with::<BufferedRead>(),
+            ProtocolKind::BufferedWrite => what.with::<BufferedWrite>(),
+            ProtocolKind::DirectRead => what.with::<DirectRead>(),
+            ProtocolKind::DirectWrite => what.with::<DirectWrite>(),
+            ProtocolKind::SharedWrite => what.with::<SharedWrite>(),
         }
     }
 }
@@ -75,16 +75,16 @@ impl Purpose {
 }
 
 /// A connection as the command drives it: its settings, and the ends that measure and check.
-pub(crate) trait Kind: rdma_conn::Protocol {
+pub(crate) trait MeasuredProtocol: rdma_conn::Protocol {
     /// Connection, as the command line has it.
-    const WHICH: Protocol;
+    const WHICH: ProtocolKind;
     /// Name of the connection on the command line and in the JSON.
     const WORD: &'static str = Self::WHICH.name();
 
     /// Those of the library's configuration, and of the command's own use of it.
     type Settings: Copy + std::fmt::Debug + Send + Sync + 'static;
-    type SendEnd: Sending;
-    type RecvEnd: Receiving;
+    type SendEnd: MeasuredSender;
+    type RecvEnd: MeasuredReceiver;
 
     /// All settings that are its own.
     const SETTINGS: &'static [Setting<Self::Settings>];
@@ -106,7 +106,7 @@ pub(crate) trait Kind: rdma_conn::Protocol {
         config
     }
 
-    /// As [`suit`](Kind::suit), for a receiver with `peers` peers.
+    /// As [`suit`](MeasuredProtocol::suit), for a receiver with `peers` peers.
     fn suit_peers(config: Self::Settings, args: &ConnectionArgs, peers: u32) -> Self::Settings {
         let _ = (args, peers);
         config
@@ -116,10 +116,10 @@ pub(crate) trait Kind: rdma_conn::Protocol {
     fn common(config: &mut Self::Settings) -> (&mut WaitStrategy, &mut Transport);
 
     /// Refuses settings that cannot be for messages of `size` bytes, by flag.
-    fn check(args: &ConnectionArgs, config: &Self::Settings, size: u32) -> Outcome;
+    fn check(args: &ConnectionArgs, config: &Self::Settings, size: u32) -> CommandResult;
 
     /// Refuses settings that do not suffice for a receiver with `peers` peers, by flag.
-    fn check_peers(config: &Self::Settings, peers: u32) -> Outcome {
+    fn check_peers(config: &Self::Settings, peers: u32) -> CommandResult {
         let _ = (config, peers);
         Ok(())
     }
@@ -128,19 +128,19 @@ pub(crate) trait Kind: rdma_conn::Protocol {
     fn check_told(config: &Self::Settings, size: u32) -> Result<()>;
 
     /// Changes what this end has chosen so that it fits what the connecting end has told.
-    fn fit(config: &mut Self::Settings) {
+    fn clamp_settings(config: &mut Self::Settings) {
         let _ = config;
     }
 
     /// Bytes that the listening end makes room for: for these senders and receivers, and messages
     /// that go back or do not.
-    fn room(config: &Self::Settings, shape: Shape, back: bool) -> Room;
+    fn room(config: &Self::Settings, shape: LoadShape, back: bool) -> SessionMemory;
 
     /// Buffers that all receivers share, if they are to.
     fn pool(
         device: &Device,
         settings: &Self::Settings,
-        shape: Shape,
+        shape: LoadShape,
     ) -> Result<Option<Self::Pool>> {
         let _ = (device, settings, shape);
         Ok(None)
@@ -175,8 +175,8 @@ pub(crate) trait Kind: rdma_conn::Protocol {
         device: &Device,
         config: &Self::Settings,
         crowd: Crowd,
-        load: &Load,
-    ) -> Result<Measured> {
+        load: &MessageLoad,
+    ) -> Result<RoundResult> {
         let _ = (device, config, crowd, load);
         bail!("no end of {} is shared by several threads", Self::WORD)
     }
@@ -229,7 +229,7 @@ pub(crate) trait Kind: rdma_conn::Protocol {
         Ok(Self::send_end(sender, device, settings))
     }
 
-    /// As [`connect_sender`](Kind::connect_sender), both ways.
+    /// As [`connect_sender`](MeasuredProtocol::connect_sender), both ways.
     fn connect(
         stream: &mut TcpStream,
         device: &Device,
@@ -265,20 +265,20 @@ pub(crate) trait Kind: rdma_conn::Protocol {
 }
 
 /// Both halves of one end.
-pub(crate) struct Duplex<K: Kind> {
+pub(crate) struct Duplex<K: MeasuredProtocol> {
     pub(crate) sender: K::SendEnd,
     pub(crate) receiver: K::RecvEnd,
 }
 
-impl<K: Kind> Duplex<K> {
+impl<K: MeasuredProtocol> Duplex<K> {
     pub(crate) fn work(&self) -> Work {
         self.sender.work() + self.receiver.work()
     }
 }
 
 /// The settings for messages of `size` bytes: what was asked for, and what suits.
-pub(crate) fn config<K: Kind>(
-    common: &Common,
+pub(crate) fn config<K: MeasuredProtocol>(
+    common: &CommonArgs,
     args: &ConnectionArgs,
     purpose: Purpose,
     size: u32,
@@ -296,16 +296,16 @@ pub(crate) fn config<K: Kind>(
 ///
 /// # Errors
 /// These are not the settings of such a connection.
-pub(crate) fn hosted<K: Kind>(
-    common: &Common,
+pub(crate) fn hosted<K: MeasuredProtocol>(
+    common: &CommonArgs,
     args: &ConnectionArgs,
     purpose: Purpose,
     size: u32,
-    terms: &Terms,
+    terms: &SettingTerms,
 ) -> Result<K::Settings> {
     let mut config = config::<K>(common, args, purpose, size);
     set_terms::<K>(&mut config, terms)?;
-    K::fit(&mut config);
+    K::clamp_settings(&mut config);
     Ok(config)
 }
 
@@ -313,7 +313,7 @@ pub(crate) fn hosted<K: Kind>(
 ///
 /// # Errors
 /// These are not the settings of such a connection.
-pub(crate) fn told<K: Kind>(size: u32, terms: &Terms) -> Result<K::Settings> {
+pub(crate) fn told<K: MeasuredProtocol>(size: u32, terms: &SettingTerms) -> Result<K::Settings> {
     let mut config = K::base(&ConnectionArgs::default(), Purpose::Throughput, size);
     set_terms::<K>(&mut config, terms)?;
     Ok(config)
@@ -323,12 +323,12 @@ pub(crate) fn told<K: Kind>(size: u32, terms: &Terms) -> Result<K::Settings> {
 pub(crate) const OTHER_VERSION: &str =
     "the connecting end is another version of rdma-conn: run the same one at both ends";
 
-fn set_terms<K: Kind>(config: &mut K::Settings, terms: &Terms) -> Result<()> {
+fn set_terms<K: MeasuredProtocol>(config: &mut K::Settings, terms: &SettingTerms) -> Result<()> {
     settings::set_terms(K::SETTINGS, config, terms).context(OTHER_VERSION)
 }
 
 /// Memory that a session takes.
-pub(crate) struct Room {
+pub(crate) struct SessionMemory {
     pub(crate) bytes: u64,
     /// Parts of the memory, in words.
     pub(crate) what: String,
@@ -337,16 +337,16 @@ pub(crate) struct Room {
 }
 
 /// The sending half.
-pub(crate) trait Sending: Send {
+pub(crate) trait MeasuredSender: Send {
     /// Sends a message, as soon as there is room for it.
     fn send(&mut self, message: &[u8]) -> Result<()>;
 
-    /// As [`send`](Sending::send), of the message that was sent so before, every time.
+    /// As [`send`](MeasuredSender::send), of the message that was sent so before, every time.
     fn send_again(&mut self, message: &[u8]) -> Result<()> {
         self.send(message)
     }
 
-    /// As [`send`](Sending::send), and `fill` writes its `bytes` bytes, once.
+    /// As [`send`](MeasuredSender::send), and `fill` writes its `bytes` bytes, once.
     fn send_with(&mut self, bytes: usize, fill: impl FnMut(&mut [u8])) -> Result<()>;
 
     /// Sends what `fill` writes into room for as many bytes as `scratch` has, unless it
@@ -375,7 +375,7 @@ pub(crate) trait Sending: Send {
     fn work(&self) -> Work;
 }
 
-/// Methods of [`Sending`] that a sending half of the library has already.
+/// Methods of [`MeasuredSender`] that a sending half of the library has already.
 macro_rules! by_half {
     ($($half:ident)?) => {
         #[inline]
@@ -402,7 +402,7 @@ use by_half;
 
 /// Result of looking for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum TakeOutcome {
     /// Number of messages.
     Some(u64),
     /// None is available, or none arrived in time.
@@ -415,14 +415,14 @@ pub(crate) enum Taken {
 pub(crate) const TURN: u64 = 64;
 
 /// The receiving half, for one peer or many.
-pub(crate) trait Receiving: Send {
+pub(crate) trait MeasuredReceiver: Send {
     /// Hands the available messages to `each`, with the peer's number, up to about [`TURN`]
     /// messages. Waits for the first one for `time`, if that is given.
     fn take(
         &mut self,
         time: Option<Duration>,
         each: impl FnMut(u32, &[u8]) -> Result<()>,
-    ) -> Result<Taken>;
+    ) -> Result<TakeOutcome>;
 
     fn work(&self) -> Work;
 

@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use base::say;
-use base::table::{Table, titled};
+use base::table::{ResultTable, titled};
 
 use crate::measure::ResultLine;
 
 /// Form that the results of a command have for people.
-pub(crate) struct Style {
+pub(crate) struct ResultStyle {
     /// The table, without rows.
-    pub(crate) empty: Table,
+    pub(crate) empty: ResultTable,
     pub(crate) title: fn(&ResultLine) -> String,
     pub(crate) row: fn(&ResultLine) -> Vec<String>,
     /// What is said of a result below the tables; an empty text is left out.
@@ -19,14 +19,14 @@ pub(crate) struct Style {
 }
 
 /// Gathers the results of a command, and prints them.
-pub(crate) struct Report {
+pub(crate) struct ResultReport {
     results: Results,
-    style: Style,
+    style: ResultStyle,
 }
 
-impl Report {
-    pub(crate) fn new(json: bool, style: Style) -> Report {
-        Report { results: Results::new(json), style }
+impl ResultReport {
+    pub(crate) fn new(json: bool, style: ResultStyle) -> ResultReport {
+        ResultReport { results: Results::new(json), style }
     }
 
     /// Adds what each of several rounds has brought, a line for each class of messages.
@@ -36,7 +36,7 @@ impl Report {
 
     /// Adds a result.
     pub(crate) fn add(&mut self, line: &ResultLine) -> Result<()> {
-        let Style { empty, title, row, note, is_one } = &self.style;
+        let ResultStyle { empty, title, row, note, is_one } = &self.style;
         let first = self.results.title().filter(|_| *is_one);
         let title = first.unwrap_or_else(|| title(line));
         self.results.notes.extend(Some(note(line)).filter(|note| !note.is_empty()));
@@ -62,7 +62,7 @@ impl Report {
 /// Results in any tables: one under each title that there was.
 pub(crate) struct Results {
     json: bool,
-    tables: Vec<(String, Table)>,
+    tables: Vec<(String, ResultTable)>,
     /// Notes below the tables.
     notes: Vec<String>,
 }
@@ -83,7 +83,7 @@ impl Results {
         &mut self,
         line: &ResultLine,
         title: String,
-        empty: Table,
+        empty: ResultTable,
         row: Vec<String>,
     ) -> Result<()> {
         if self.json {

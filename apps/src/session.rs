@@ -7,11 +7,13 @@ mod parameters;
 
 #[cfg(test)]
 pub(crate) use self::{drive::follow_into, parameters::run_number};
-pub(crate) use admit::{Pending, admitted, engaged, listen, next_peer};
+pub(crate) use admit::{PendingSession, admitted, engaged, listen, next_peer};
 pub(crate) use base::session::{
-    Channel as ChannelOf, GLANCE, LastWords, Told, bad_distance, cannot_bind, cannot_listen, card,
+    ControlChannel, GLANCE, LastWords, PeerFailure, bad_distance, cannot_bind, cannot_listen, card,
     dial, differs, explain, open_device, refused, sender_ended, unexpected,
 };
-pub(crate) use control::{Channel, Control, HungUp, cause};
+pub(crate) use control::{ControlMessage, HungUp, SessionChannel, cause};
 pub(crate) use drive::{Followed, follow_all, in_turn, lead_each};
-pub(crate) use parameters::{Part, Session, Traffic, asked, contradiction, other_sizes};
+pub(crate) use parameters::{
+    MeasurementIndex, SessionParameters, TrafficParameters, asked, contradiction, other_sizes,
+};

@@ -22,26 +22,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::Described;
 pub(crate) use flag::{Flag, number, shown, switch};
-pub(crate) use given::Given;
-pub(crate) use spec::{FlagSpec, Takes};
-pub(crate) use value::Value;
+pub(crate) use given::GivenSettings;
+pub(crate) use spec::{FlagSpec, ValueSyntax};
+pub(crate) use value::SettingValue;
 
 /// Settings that the connecting end decides, as the handshake has them: a value for each of the
 /// settings that are [told](Setting::told), in the order of their list.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct Terms(pub(crate) Vec<Value>);
+pub(crate) struct SettingTerms(pub(crate) Vec<SettingValue>);
 
-type Get<C> = fn(&C) -> Value;
+type Getter<C> = fn(&C) -> SettingValue;
 /// `None` if the value is of another kind.
-type Set<C> = fn(&mut C, &Value) -> Option<()>;
+type Setter<C> = fn(&mut C, &SettingValue) -> Option<()>;
 
 /// One setting of a connection whose settings are a `C`.
 pub(crate) struct Setting<C: 'static> {
     /// The flag; without a name if the setting follows from others.
     pub(crate) flag: FlagSpec,
     is_told: bool,
-    get: Get<C>,
-    set: Set<C>,
+    get: Getter<C>,
+    set: Setter<C>,
     in_json: fn(&C) -> bool,
     /// Key in the JSON, if it is not the flag's name.
     key: Option<&'static str>,
@@ -50,19 +50,19 @@ pub(crate) struct Setting<C: 'static> {
 
 impl<C> Setting<C> {
     /// Each end has its own.
-    pub(crate) const fn own(flag: FlagSpec, (get, set): (Get<C>, Set<C>)) -> Setting<C> {
+    pub(crate) const fn own(flag: FlagSpec, (get, set): (Getter<C>, Setter<C>)) -> Setting<C> {
         let (in_json, title) = (|_: &C| false, |_: &C| String::new());
         Setting { flag, is_told: false, get, set, in_json, key: None, title }
     }
 
     /// The connecting end decides it, and tells the listening one.
-    pub(crate) const fn told(flag: FlagSpec, access: (Get<C>, Set<C>)) -> Setting<C> {
+    pub(crate) const fn told(flag: FlagSpec, access: (Getter<C>, Setter<C>)) -> Setting<C> {
         Setting { is_told: true, ..Setting::own(flag, access) }
     }
 
     /// A figure for the JSON that follows from other settings.
-    pub(crate) const fn derived(key: &'static str, get: Get<C>) -> Setting<C> {
-        let set: Set<C> = |_, _| None;
+    pub(crate) const fn derived(key: &'static str, get: Getter<C>) -> Setting<C> {
+        let set: Setter<C> = |_, _| None;
         Setting { key: Some(key), ..Setting::own(FlagSpec::NONE, (get, set)).json() }
     }
 
@@ -95,7 +95,7 @@ impl<C> Setting<C> {
 macro_rules! field {
     ($($field:ident).+) => {
         (
-            |config| $crate::settings::Value::from(config.$($field).+),
+            |config| $crate::settings::SettingValue::from(config.$($field).+),
             |config, value| {
                 config.$($field).+ = value.get()?;
                 Some(())
@@ -106,7 +106,7 @@ macro_rules! field {
 pub(crate) use field;
 
 /// Sets what was given on the command line.
-pub(crate) fn set_given<C>(settings: &[Setting<C>], config: &mut C, given: &Given) {
+pub(crate) fn set_given<C>(settings: &[Setting<C>], config: &mut C, given: &GivenSettings) {
     for setting in settings {
         if let Some(value) = given.value(&setting.flag) {
             // The parser has seen to the kind of value.
@@ -116,13 +116,17 @@ pub(crate) fn set_given<C>(settings: &[Setting<C>], config: &mut C, given: &Give
 }
 
 /// Returns the terms that the connecting end tells of its configuration.
-pub(crate) fn terms<C>(settings: &[Setting<C>], config: &C) -> Terms {
-    Terms(told(settings).map(|setting| (setting.get)(config)).collect())
+pub(crate) fn terms<C>(settings: &[Setting<C>], config: &C) -> SettingTerms {
+    SettingTerms(told(settings).map(|setting| (setting.get)(config)).collect())
 }
 
 /// Sets what the connecting end has told; `None` if these are not its settings.
 #[must_use]
-pub(crate) fn set_terms<C>(settings: &[Setting<C>], config: &mut C, terms: &Terms) -> Option<()> {
+pub(crate) fn set_terms<C>(
+    settings: &[Setting<C>],
+    config: &mut C,
+    terms: &SettingTerms,
+) -> Option<()> {
     if told(settings).count() != terms.0.len() {
         return None;
     }
@@ -130,13 +134,13 @@ pub(crate) fn set_terms<C>(settings: &[Setting<C>], config: &mut C, terms: &Term
 }
 
 /// Lists the terms that the connecting end has told, by flag.
-pub(crate) fn by_flag<C>(settings: &[Setting<C>], terms: &Terms) -> Vec<Flag> {
+pub(crate) fn by_flag<C>(settings: &[Setting<C>], terms: &SettingTerms) -> Vec<Flag> {
     let pairs = told(settings).zip(&terms.0).filter(|(setting, _)| !setting.flag.name.is_empty());
     pairs.map(|(setting, value)| (setting.flag.name, setting.flag.shown(value))).collect()
 }
 
 /// Lists the flags given at this end that are the connecting end's to decide.
-pub(crate) fn asked<C>(settings: &[Setting<C>], given: &Given) -> Vec<Flag> {
+pub(crate) fn asked<C>(settings: &[Setting<C>], given: &GivenSettings) -> Vec<Flag> {
     let pairs = told(settings).filter_map(|s| Some((s.flag, given.value(&s.flag)?)));
     pairs.map(|(flag, value)| (flag.name, flag.shown(value))).collect()
 }
@@ -150,7 +154,7 @@ pub(crate) fn describe<C>(settings: &[Setting<C>], config: &C) -> Described {
     let in_json = settings.iter().filter(|setting| (setting.in_json)(config));
     in_json
         .map(|setting| (setting.json_key(), (setting.get)(config)))
-        .filter(|(_, value)| *value != Value::Nothing)
+        .filter(|(_, value)| *value != SettingValue::Nothing)
         .map(|(key, value)| (key, value.into_json()))
         .collect()
 }

@@ -13,7 +13,7 @@ use std::process::{Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::text;
-use with_library::{Running, command, run};
+use with_library::{GuardedChild, command, run};
 
 /// The exit status for findings.
 const FOUND: Option<i32> = Some(99);
@@ -71,12 +71,12 @@ fn a_program_that_opens_nothing_is_not_checked() {
 }
 
 /// The file of a report, which is gone with it.
-struct File(std::path::PathBuf);
+struct ScratchReport(std::path::PathBuf);
 
-impl File {
-    fn new(name: &str) -> File {
+impl ScratchReport {
+    fn new(name: &str) -> ScratchReport {
         let name = format!("{}-{name}", std::process::id());
-        File(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name))
+        ScratchReport(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name))
     }
 
     fn text(&self) -> String {
@@ -84,7 +84,7 @@ impl File {
     }
 }
 
-impl Drop for File {
+impl Drop for ScratchReport {
     fn drop(&mut self) {
         // It is there if it was written.
         let _ = std::fs::remove_file(&self.0);
@@ -93,7 +93,7 @@ impl Drop for File {
 
 #[test]
 fn a_report_has_what_each_process_has_found() {
-    let (junit, json) = (File::new("report.xml"), File::new("report.json"));
+    let (junit, json) = (ScratchReport::new("report.xml"), ScratchReport::new("report.json"));
     let words = "mark c 1; mark c 2; mark f 2; mark n 1; exit 3";
     for (format, file) in [("junit", &junit), ("json", &json)] {
         let named = file.0.to_str().unwrap();
@@ -154,7 +154,7 @@ fn signals_are_passed_on() {
              trap 'kill $!; exit {status}' {name}; sleep 1000 >/dev/null & echo ready; wait"
         );
         let mut soft = command(&["soft", "--check=fail", "--", "sh", "-c", &script]);
-        let mut soft = Running(soft.stdout(Stdio::piped()).spawn().unwrap());
+        let mut soft = GuardedChild(soft.stdout(Stdio::piped()).spawn().unwrap());
         let mut lines = BufReader::new(soft.0.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "ready");
         kill_process(Pid::from_child(&soft.0), signal).unwrap();

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 mod support;
 
-use support::{Scratch, assert_refused, json, one, run, text};
+use support::{ScratchFile, assert_refused, json, one, run, text};
 
 #[test]
 fn what_cannot_be_is_refused_in_one_line_with_status_2() {
@@ -271,7 +271,7 @@ fn assert_bench(line: &Value, size: u64) {
 }
 
 /// Flags, how many senders they mean, and what the line has to say about them.
-type Mode = (&'static [&'static str], u64, &'static [(&'static str, Expected)]);
+type SenderFlags = (&'static [&'static str], u64, &'static [(&'static str, Expected)]);
 
 /// A field of a line.
 #[derive(Debug)]
@@ -294,7 +294,7 @@ impl PartialEq<Expected> for Value {
 #[test]
 fn bench_prints_one_object_in_every_mode() {
     use Expected::{Holds, Is, Says};
-    let modes: &[Mode] = &[
+    let modes: &[SenderFlags] = &[
         (&[], 1, &[("srq", Says("off")), ("credits", Holds(true))]),
         (&["--preset", "sequential"], 1, &[("unacked", Is(1)), ("batch", Is(1))]),
         (&["--preset", "unbatched"], 1, &[("unacked", Is(64)), ("batch", Is(1))]),
@@ -576,7 +576,7 @@ fn devices_lists_what_there_is() {
 fn a_file_arrives_with_an_equal_checksum() {
     const SIZE: usize = 65_536;
     for length in [0, 1, SIZE - 1, SIZE, SIZE + 1, 7 * SIZE - 1, 7 * SIZE, 7 * SIZE + 1] {
-        let file = Scratch::new(&format!("input-{length}"), length);
+        let file = ScratchFile::new(&format!("input-{length}"), length);
         let path = file.0.to_str().unwrap();
         let line = one(&["bench", "--input", path]);
         assert_contract_of_file(&line, length, SIZE);
@@ -588,7 +588,7 @@ fn a_file_arrives_with_an_equal_checksum() {
         assert!(people.status.success());
         assert!(text(&people.stdout).contains("equal to the file's"), "{length}");
     }
-    let file = Scratch::new("input-packed", 100_000);
+    let file = ScratchFile::new("input-packed", 100_000);
     let line =
         one(&["bench", "--input", file.0.to_str().unwrap(), "--size", "100", "--pack", "4096"]);
     assert_eq!((&line["equal"], &line["messages"]), (&true.into(), &1000.into()));

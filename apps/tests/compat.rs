@@ -12,7 +12,9 @@ use serde_json::Value;
 
 mod support;
 
-use support::processes::{PATIENCE, PROGRAM, Running, free_port, is_of_the_kernel, rc_pingpong};
+use support::processes::{
+    PATIENCE, PROGRAM, SpawnedProcess, free_port, is_of_the_kernel, rc_pingpong,
+};
 use support::{assert_refused, device, text};
 
 const COMPAT: [&str; 3] = ["pingpong", "--compat", PROGRAM];
@@ -59,9 +61,9 @@ fn the_program_is_our_client() {
         return;
     }
     for (its, our, size, messages) in CASES {
-        let (server, address) = Running::listener(&[&COMPAT, our].concat());
+        let (server, address) = SpawnedProcess::listener(&[&COMPAT, our].concat());
         let its = [its, &["127.0.0.1"]].concat();
-        let its = Running::new(&mut rc_pingpong(address.port(), &its)).ended();
+        let its = SpawnedProcess::new(&mut rc_pingpong(address.port(), &its)).ended();
         assert!(its.status.success(), "{its:#?}");
         assert_iterations(&its.out, messages / 2);
         let line = assert_line(&server.results(), size, messages);
@@ -76,7 +78,7 @@ fn the_program_is_our_server() {
     }
     for (its, our, size, messages) in CASES {
         let port = free_port();
-        let server = Running::new(&mut rc_pingpong(port, its));
+        let server = SpawnedProcess::new(&mut rc_pingpong(port, its));
         let address = format!("127.0.0.1:{port}");
         let deadline = Instant::now() + PATIENCE;
         // It says nothing when it listens: so it is called until it answers.

@@ -20,7 +20,7 @@ use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, Refusal};
 use rdma_conn::device;
 use rdma_conn::direct_read::{Buffer, Config, connect_over};
 use rustix::process::Signal;
-use support::processes::{PATIENCE, Running, connects_processes};
+use support::processes::{PATIENCE, SpawnedProcess, connects_processes};
 
 /// A directory of its own, removed in the end.
 struct Tree(PathBuf);
@@ -106,14 +106,15 @@ fn assert_same(source: &Path, copy: &Path) {
 }
 
 /// A receiver into `tree`, and where it listens.
-fn receiver(tree: &Tree, more: &[&str]) -> (Running, String) {
-    let (running, address) = Running::listener(&[&["copy", "--into", tree.text()], more].concat());
+fn receiver(tree: &Tree, more: &[&str]) -> (SpawnedProcess, String) {
+    let (running, address) =
+        SpawnedProcess::listener(&[&["copy", "--into", tree.text()], more].concat());
     (running, address.to_string())
 }
 
-fn sender(source: &Tree, to: &[&str]) -> Running {
+fn sender(source: &Tree, to: &[&str]) -> SpawnedProcess {
     let to: Vec<&str> = to.iter().flat_map(|to| ["--to", to]).collect();
-    Running::command(&[&["copy"], &to[..], &[source.text()]].concat())
+    SpawnedProcess::command(&[&["copy"], &to[..], &[source.text()]].concat())
 }
 
 /// Either end says how a tree of everything was written: soft0 maps files wherever they are,
@@ -217,7 +218,7 @@ fn directories_take_no_descriptors() {
     fs::write(&file, b"bytes").unwrap();
     fs::set_permissions(file.parent().unwrap(), fs::Permissions::from_mode(0o750)).unwrap();
     let receiver = ["copy", "--into", copy.text(), "--once"];
-    let (receiving, to) = Running::listener_limited(200, &receiver);
+    let (receiving, to) = SpawnedProcess::listener_limited(200, &receiver);
     let sent = sender(&source, &[&to.to_string()]).ended();
     assert!(sent.status.success(), "{sent:?}");
     assert!(receiving.ended().status.success());
@@ -233,7 +234,7 @@ fn a_connection_that_cannot_be_accepted_waits() {
     let (source, copy) = (Tree::new("copy-waits"), Tree::new("copy-crowded"));
     fs::write(source.0.join("file"), b"bytes").unwrap();
     let receiver = ["copy", "--into", copy.text(), "--once"];
-    let (mut receiving, to) = Running::listener_limited(50, &receiver);
+    let (mut receiving, to) = SpawnedProcess::listener_limited(50, &receiver);
     let silent: Vec<_> = (0..60).map(|_| TcpStream::connect(to).unwrap()).collect();
     receiving.wait_for("cannot accept a connection");
     // Accepting is retried many times until the first handshake times out.
@@ -254,7 +255,7 @@ fn a_receiver_has_as_many_copies_as_descriptors_are_left_for() {
         return;
     }
     let copy = Tree::new("copy-places");
-    let (_receiving, to) = Running::listener_limited(140, &["copy", "--into", copy.text()]);
+    let (_receiving, to) = SpawnedProcess::listener_limited(140, &["copy", "--into", copy.text()]);
     // As a sender of copies connects (tools/copy/src/wire.rs), which then says nothing.
     let device = device::of_environment().unwrap();
     let config = Config { app_bytes: 4200, ..Config::default() };
@@ -298,7 +299,12 @@ fn wait_for_a_part(inside: &Path) {
 /// Has a receiver stand still in the middle of a large file, and so the sender. Should the
 /// file have been there before, there is a larger one.
 #[track_caller]
-fn in_the_middle(source: &Tree, copies: &[&Tree], receiver: &Running, to: &[&str]) -> Running {
+fn in_the_middle(
+    source: &Tree,
+    copies: &[&Tree],
+    receiver: &SpawnedProcess,
+    to: &[&str],
+) -> SpawnedProcess {
     let name = source.0.file_name().unwrap();
     let insides = copies.iter().map(|copy| copy.0.join(name)).collect::<Vec<_>>();
     for doubled in 0..4 {
@@ -424,7 +430,8 @@ fn a_receiver_whose_standard_error_is_closed_serves_and_ends() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
     command.args(["--device", &support::device(), "copy", "--into", copy.text()]);
     command.args(["--listen", "127.0.0.1:0"]);
-    let receiving = Running::among(&mut command, Stdio::null(), Stdio::piped(), error.into());
+    let receiving =
+        SpawnedProcess::among(&mut command, Stdio::null(), Stdio::piped(), error.into());
     let mut lines = BufReader::new(said).lines().map(Result::unwrap);
     let to = lines.find_map(|line| line.strip_prefix("listening on ").map(str::to_owned)).unwrap();
     drop(lines);
@@ -449,7 +456,7 @@ fn signals_that_were_ignored_from_the_beginning_stay_so() {
     command.args(["-c", ignores, "sh", env!("CARGO_BIN_EXE_rdma-conn")]);
     command.args(["--device", &support::device(), "copy", "--into", copy.text()]);
     command.args(["--listen", "127.0.0.1:0"]);
-    let (receiving, to) = Running::listening(Running::new(&mut command));
+    let (receiving, to) = SpawnedProcess::listening(SpawnedProcess::new(&mut command));
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         receiving.signal(signal);
         let sent = sender(&source, &[&to.to_string()]).ended();
@@ -498,7 +505,8 @@ fn what_cannot_be_read_is_named_once_and_the_rest_is_copied() {
     let (one, a) = receiver(&copies[0], &["--once"]);
     let (two, b) = receiver(&copies[1], &["--once"]);
     let sent =
-        Running::command(&["copy", "--to", &a, "--to", &b, UNREADABLE, source.text()]).ended();
+        SpawnedProcess::command(&["copy", "--to", &a, "--to", &b, UNREADABLE, source.text()])
+            .ended();
     assert_eq!(sent.status.code(), Some(1), "{sent:?}");
     let why =
         format!("rdma-conn: {UNREADABLE}: it cannot be read: Permission denied (os error 13)");
@@ -555,7 +563,7 @@ fn a_second_copy_fills_a_directory_that_nothing_may_be_made_in() {
         }
         command.args(["--device", &support::device(), "copy", "--into", copy.text(), "--once"]);
         command.args(["--listen", "127.0.0.1:0"]);
-        let (receiving, to) = Running::listening(Running::new(&mut command));
+        let (receiving, to) = SpawnedProcess::listening(SpawnedProcess::new(&mut command));
         let sent = sender(&source, &[&to.to_string()]).ended();
         assert!(sent.status.success(), "{sent:?}");
         assert!(receiving.ended().status.success());
@@ -575,7 +583,8 @@ fn a_file_of_the_kernel_does_not_arrive_empty() {
     let (source, copy) = (Tree::new("copy-known"), Tree::new("copy-unknown"));
     fs::write(source.0.join("file"), b"bytes").unwrap();
     let (receiving, to) = receiver(&copy, &["--once"]);
-    let sent = Running::command(&["copy", "--to", &to, "/proc/version", source.text()]).ended();
+    let sent =
+        SpawnedProcess::command(&["copy", "--to", &to, "/proc/version", source.text()]).ended();
     assert_eq!(sent.status.code(), Some(1), "{sent:?}");
     let says = |line: &String| line.contains("/proc/version: it has not the length");
     assert!(sent.err.iter().any(says), "{sent:?}");
@@ -594,13 +603,15 @@ fn a_refused_connection_does_not_count_as_the_one_copy() {
     let command = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
         command.args(["--device", &support::device()]).args(args);
-        Running::new(&mut command)
+        SpawnedProcess::new(&mut command)
     };
     let listen = ["copy", "--into", copy.text(), "--once", "--listen", "127.0.0.1:0"];
-    let (receiving, to) = Running::listening(command(&listen));
+    let (receiving, to) = SpawnedProcess::listening(command(&listen));
     let to = &*to.to_string();
     let other = ["pipe", "--protocol", "direct-read", "--connect", to];
-    Running::command(&other).ended().assert_failed(1, &["the listening end receives copies"]);
+    SpawnedProcess::command(&other)
+        .ended()
+        .assert_failed(1, &["the listening end receives copies"]);
     let sent = command(&["copy", "--to", to, source.text()]).ended();
     assert!(sent.status.success(), "{sent:?}");
     assert!(sent.err.iter().any(|line| line == "sending 2 entries, 5 B"), "{sent:?}");
@@ -637,7 +648,7 @@ fn a_command_line_that_cannot_be_is_refused() {
         return;
     }
     refused(&["copy", "--listen", "127.0.0.1:0", "--into", "/proc"], 1, "choose another --into");
-    let alone = Running::command(&["copy", "--to", "127.0.0.1:1", "src"]).ended();
+    let alone = SpawnedProcess::command(&["copy", "--to", "127.0.0.1:1", "src"]).ended();
     let says = "rdma-conn: nothing listens on 127.0.0.1:1: start the other end with --listen first";
     assert_eq!(alone.err[0], says, "it is named once, and nothing else is tried");
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 mod support;
 
-use support::processes::{Ended, Running};
+use support::processes::{EndedProcess, SpawnedProcess};
 use support::text;
 
 /// A line of a report.
@@ -43,16 +43,16 @@ fn doctor(args: &[&str]) -> (Vec<Value>, Option<i32>) {
 }
 
 /// An end that answers.
-fn listening(device: &str) -> Running {
+fn listening(device: &str) -> SpawnedProcess {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
     let mut running =
-        Running::new(command.args(["doctor", "--device", device, "--listen", "--json"]));
+        SpawnedProcess::new(command.args(["doctor", "--device", device, "--listen", "--json"]));
     running.wait_for("listening on");
     running
 }
 
-fn report(running: Running) -> (Vec<Value>, Option<i32>) {
-    let Ended { status, out, .. } = running.ended();
+fn report(running: SpawnedProcess) -> (Vec<Value>, Option<i32>) {
+    let EndedProcess { status, out, .. } = running.ended();
     (lines(&out), status.code())
 }
 
@@ -106,7 +106,7 @@ fn the_process_that_has_the_port_is_named() {
 
 #[test]
 fn a_shared_port_fails_only_tests_with_a_peer() {
-    let held = Running::listener(&["bench", "--device", "roce:127.31.4.10"]);
+    let held = SpawnedProcess::listener(&["bench", "--device", "roce:127.31.4.10"]);
     let (lines, status) = doctor(&["--device", "roce:127.31.4.10"]);
     assert_eq!(status, Some(0), "{lines:#?}");
     assert_line(&lines, "port", "ok", "shares it with this user's processes");

@@ -13,7 +13,7 @@ use std::process::Stdio;
 
 use support::tally;
 use support::text;
-use with_library::{Running, command, run};
+use with_library::{GuardedChild, command, run};
 
 const PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 const ASYNCWATCH: &str = "/usr/bin/ibv_asyncwatch";
@@ -73,7 +73,7 @@ fn ibv_asyncwatch_prints_an_event_of_the_port() {
         return;
     }
     let words = ["soft", "--faults", "event=port_err@500ms,seed=1", "--", ASYNCWATCH];
-    let mut watch = Running(command(&words).stdout(Stdio::piped()).spawn().unwrap());
+    let mut watch = GuardedChild(command(&words).stdout(Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
     let event = lines.find(|line| line.as_ref().unwrap().contains("event_type"));
     assert_eq!(event.unwrap().unwrap(), "  event_type IBV_EVENT_PORT_ERR (10), port 1");
@@ -85,7 +85,8 @@ fn client(plan: &str) -> String {
     let arguments = ["--", PINGPONG, "-g", "0", "-p", &port];
     let words = [&["soft"], &arguments[..]].concat();
     let mut server = command(&words);
-    let mut server = Running(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let mut server =
+        GuardedChild(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     loop {
         assert!(server.0.try_wait().unwrap().is_none(), "the server has ended");
         // The server may not listen yet.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 mod support;
 
-use support::{Scratch, assert_refused, text};
+use support::{ScratchFile, assert_refused, text};
 
 /// Folder with the experiments of the command.
 const EXPERIMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/figures/experiments");
@@ -40,13 +40,13 @@ fn refused(args: &[&str], status: i32, says: &str) {
 }
 
 /// A folder of its own, removed in the end.
-struct Folder(PathBuf);
+struct ReportFolder(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl ReportFolder {
+    fn new(name: &str) -> ReportFolder {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = fs::remove_dir_all(&path);
-        Folder(path)
+        ReportFolder(path)
     }
 
     fn text(&self) -> &str {
@@ -58,14 +58,14 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ReportFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 /// A report of one figure. Its rates rise with x by this factor at each value.
-fn report(name: &str, factor: f64) -> Folder {
+fn report(name: &str, factor: f64) -> ReportFolder {
     let experiment: Value =
         toml::from_str(&said(&["--print", "send-recv-rate-by-poll-and-repost"])).unwrap();
     let points: Vec<Value> = (0..6)
@@ -84,7 +84,7 @@ fn report(name: &str, factor: f64) -> Folder {
         "quick": false, "rounds": 3, "round_ms": 100, "command": "rdma-conn figures",
     });
     let report = json!({ "format": 1, "manifest": manifest, "figures": [figure] });
-    let folder = Folder::new(name);
+    let folder = ReportFolder::new(name);
     fs::create_dir_all(&folder.0).unwrap();
     fs::write(folder.0.join("report.json"), report.to_string()).unwrap();
     folder
@@ -117,7 +117,7 @@ fn every_run_is_a_command_line() {
 /// An experiment is printed, changed, and read again; what is wrong with it has a place.
 #[test]
 fn an_experiment_is_copied_and_changed() {
-    let file = Scratch::new("mine.toml", 0);
+    let file = ScratchFile::new("mine.toml", 0);
     let path = file.0.to_str().unwrap();
     let printed = said(&["--print", "send-recv-latency-by-size"]);
     fs::write(&file.0, printed.replace("16..1M*4", "16..64")).unwrap();
@@ -141,7 +141,7 @@ fn the_documented_experiment_is_one() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/figures.md");
     let docs = fs::read_to_string(docs).unwrap();
     let (_, behind) = docs.split_once("```toml\n").unwrap();
-    let file = Scratch::new("documented.toml", 0);
+    let file = ScratchFile::new("documented.toml", 0);
     fs::write(&file.0, behind.split_once("```").unwrap().0).unwrap();
     let listed = said(&["--list", file.0.to_str().unwrap(), "--json"]);
     assert!(listed.contains(r#""cases":2,"runs":11,"runs_quick":7"#), "{listed}");
@@ -149,7 +149,7 @@ fn the_documented_experiment_is_one() {
 
 #[test]
 fn a_report_becomes_a_page() {
-    let (report, out) = (report("report", 1.2), Folder::new("rendered"));
+    let (report, out) = (report("report", 1.2), ReportFolder::new("rendered"));
     let written = said(&["--render", report.text(), "--out", out.text(), "--check", "--json"]);
     let written: Value = serde_json::from_str(&written).unwrap();
     assert_eq!((&written["figures"], &written["failed"]), (&json!(1), &json!(0)), "{written}");
@@ -157,7 +157,7 @@ fn a_report_becomes_a_page() {
     assert!(page.contains("<article id=\"mine\"") && page.contains("<svg"));
     assert_eq!(out.file("report.csv").lines().count(), 1 + 4 * 6 * 3);
     // What was written is a report.
-    let again = Folder::new("rendered-again");
+    let again = ReportFolder::new("rendered-again");
     said(&["--render", out.text(), "--out", again.text()]);
     assert_eq!(again.file("index.html"), page);
     assert_eq!(again.file("report.json"), out.file("report.json"));
@@ -168,7 +168,7 @@ fn a_report_becomes_a_page() {
 
 #[test]
 fn an_expectation_that_does_not_hold_is_status_1() {
-    let (report, out) = (report("falling", 0.5), Folder::new("checked"));
+    let (report, out) = (report("falling", 0.5), ReportFolder::new("checked"));
     let check = ["--render", report.text(), "--out", out.text(), "--check"];
     refused(&check, 1, "2 of 2 expectations do not hold: mine: Messages per second: ");
     assert!(out.file("index.html").contains("class=\"failed\""), "the page is there all the same");
@@ -177,7 +177,7 @@ fn an_expectation_that_does_not_hold_is_status_1() {
 
 #[test]
 fn two_reports_become_one_page() {
-    let (a, b, out) = (report("a", 1.2), report("b", 1.3), Folder::new("compared"));
+    let (a, b, out) = (report("a", 1.2), report("b", 1.3), ReportFolder::new("compared"));
     let file = b.0.join("report.json");
     said(&["--compare", a.text(), file.to_str().unwrap(), "--out", out.text()]);
     assert!(out.file("index.html").contains("polled, B"));
@@ -185,7 +185,7 @@ fn two_reports_become_one_page() {
 
 #[test]
 fn what_cannot_be_is_refused_with_status_2() {
-    let out = Folder::new("never");
+    let out = ReportFolder::new("never");
     let broken = report("broken", 1.0);
     fs::write(broken.0.join("report.json"), "{}").unwrap();
     for (args, says) in [
@@ -210,7 +210,7 @@ fn what_cannot_be_is_refused_with_status_2() {
 }
 
 /// A file of an experiment with two cases, each over these values.
-fn experiment(folder: &Folder, name: &str, values: &str, at_least: &str) -> String {
+fn experiment(folder: &ReportFolder, name: &str, values: &str, at_least: &str) -> String {
     fs::create_dir_all(&folder.0).unwrap();
     let text = format!(
         r#"group = "Mine"
@@ -249,7 +249,7 @@ fn measure(args: &[&str]) -> std::process::Output {
     support::run(&[&["figures", "--seconds", "0.02", "--rounds", "2", "--json"], args].concat())
 }
 
-fn samples(folder: &Folder, figure: usize, case: usize) -> Vec<(u64, Vec<f64>)> {
+fn samples(folder: &ReportFolder, figure: usize, case: usize) -> Vec<(u64, Vec<f64>)> {
     let report: Value = serde_json::from_str(&folder.file("report.json")).unwrap();
     let points = report["figures"][figure]["series"][case]["points"].as_array().unwrap().iter();
     let samples = |point: &Value| {
@@ -261,7 +261,7 @@ fn samples(folder: &Folder, figure: usize, case: usize) -> Vec<(u64, Vec<f64>)> 
 
 #[test]
 fn an_experiment_is_measured_and_a_report_goes_on() {
-    let (files, out) = (Folder::new("measured-files"), Folder::new("measured"));
+    let (files, out) = (ReportFolder::new("measured-files"), ReportFolder::new("measured"));
     let first = experiment(&files, "first", "1,64", "0.0001");
     let output = measure(&[&first, "--out", out.text(), "--check"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -293,7 +293,7 @@ fn an_experiment_is_measured_and_a_report_goes_on() {
 
 #[test]
 fn an_expectation_that_does_not_hold_gives_status_1() {
-    let (files, out) = (Folder::new("turned-files"), Folder::new("turned"));
+    let (files, out) = (ReportFolder::new("turned-files"), ReportFolder::new("turned"));
     let turned = experiment(&files, "turned", "1,64", "1000000");
     let output = measure(&[&turned, "--out", out.text(), "--check"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -303,7 +303,7 @@ fn an_expectation_that_does_not_hold_gives_status_1() {
 /// A key that no result has, and points of which none was measured, are no success.
 #[test]
 fn what_is_not_there_is_status_1() {
-    let (files, out) = (Folder::new("absent-files"), Folder::new("absent"));
+    let (files, out) = (ReportFolder::new("absent-files"), ReportFolder::new("absent"));
     let path = experiment(&files, "absent", "1,64", "0.0001");
     let text_of = fs::read_to_string(&path).unwrap();
     fs::write(&path, text_of.replace("key = \"messages_per_s\"", "key = \"messages_per_sec\""))
@@ -321,7 +321,7 @@ fn what_is_not_there_is_status_1() {
 /// A run that cannot be done is named in the figure, and all else is measured.
 #[test]
 fn a_run_that_is_refused_is_left_out_with_the_reason() {
-    let (files, out) = (Folder::new("refused-files"), Folder::new("refused"));
+    let (files, out) = (ReportFolder::new("refused-files"), ReportFolder::new("refused"));
     let refused = experiment(&files, "refused", "1,64,1000000", "0.0001");
     let output = measure(&[&refused, "--out", out.text()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -332,10 +332,10 @@ fn a_run_that_is_refused_is_left_out_with_the_reason() {
 
 #[test]
 fn a_figure_that_is_interrupted_leaves_a_report() {
-    let (files, out) = (Folder::new("interrupted-files"), Folder::new("interrupted"));
+    let (files, out) = (ReportFolder::new("interrupted-files"), ReportFolder::new("interrupted"));
     let long = experiment(&files, "long", "1,64", "0.0001");
     let begin = ["figures", &long, "--seconds", "3600", "--out", out.text(), "-v"];
-    let mut running = support::processes::Running::command(&begin);
+    let mut running = support::processes::SpawnedProcess::command(&begin);
     running.wait_for("a run has begun");
     running.signal(rustix::process::Signal::INT);
     let ended = running.ended();
@@ -346,7 +346,7 @@ fn a_figure_that_is_interrupted_leaves_a_report() {
 
 #[test]
 fn a_model_is_beside_the_papers_figures() {
-    let out = Folder::new("model");
+    let out = ReportFolder::new("model");
     let lines = said(&["--model", "connectx5", "--out", out.text(), "--json"]);
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for line in &lines {
@@ -373,7 +373,7 @@ fn a_model_is_beside_the_papers_figures() {
 
 #[test]
 fn an_experiment_may_ask_for_a_curve_of_a_model() {
-    let (files, out) = (Folder::new("curve-files"), Folder::new("curve"));
+    let (files, out) = (ReportFolder::new("curve-files"), ReportFolder::new("curve"));
     let path = experiment(&files, "curve", "1,64", "0.0001");
     let curve = "\n[[curve]]\nlabel = \"LogGP\"\nmodel = \"connectx5\"\ncase = \"16 B\"\n";
     let asking = fs::read_to_string(&path).unwrap() + curve;

@@ -6,8 +6,8 @@
 mod support;
 
 use rustix::process::Signal;
-use support::Scratch;
-use support::processes::{Ended, Running, connects_processes};
+use support::ScratchFile;
+use support::processes::{EndedProcess, SpawnedProcess, connects_processes};
 
 /// Measurements that run until they are interrupted, with what their first result has.
 const ENDLESS: [&[&str]; 7] = [
@@ -22,7 +22,7 @@ const ENDLESS: [&[&str]; 7] = [
 
 /// It has ended by a signal, with one result.
 #[track_caller]
-fn assert_interrupted(ended: &Ended, status: i32, why: &str) {
+fn assert_interrupted(ended: &EndedProcess, status: i32, why: &str) {
     assert_eq!(ended.status.code(), Some(status), "{ended:#?}");
     assert_eq!(ended.out.len(), 1, "the results so far: {ended:#?}");
     let line: serde_json::Value = serde_json::from_str(&ended.out[0]).unwrap();
@@ -37,7 +37,7 @@ fn a_signal_in_one_process_prints_the_results_so_far() {
     for command in ENDLESS {
         for (signal, status, name) in [(Signal::INT, 130, "SIGINT"), (Signal::TERM, 143, "SIGTERM")]
         {
-            let mut running = Running::command(&[command, &["-v"]].concat());
+            let mut running = SpawnedProcess::command(&[command, &["-v"]].concat());
             running.wait_for(under_way(command));
             running.signal(signal);
             let why = format!("interrupted by {name}");
@@ -49,7 +49,7 @@ fn a_signal_in_one_process_prints_the_results_so_far() {
 #[test]
 fn a_list_that_is_interrupted_prints_what_is_measured() {
     let list = ["bench", "--size", "16", "--unacked", "4,8", "--seconds", "86400", "-v"];
-    let mut running = Running::command(&list);
+    let mut running = SpawnedProcess::command(&list);
     running.wait_for(UNDER_WAY);
     running.signal(Signal::INT);
     let ended = running.ended();
@@ -65,7 +65,7 @@ fn a_list_ends_at_a_signal_where_another_one_is_ignored() {
     command.args(["--default-signal=TERM,HUP", "--ignore-signal=INT"]);
     command.args([env!("CARGO_BIN_EXE_rdma-conn"), "--device", &support::device(), "--json"]);
     command.args(["bench", "--size", "16", "--unacked", "4,8", "--seconds", "86400", "-v"]);
-    let mut running = Running::new(&mut command);
+    let mut running = SpawnedProcess::new(&mut command);
     running.wait_for(UNDER_WAY);
     running.signal(Signal::TERM);
     assert_interrupted(&running.ended(), 143, "interrupted by SIGTERM");
@@ -87,7 +87,7 @@ const UNDER_WAY: &str = "the first message has arrived";
 #[test]
 fn a_group_that_is_interrupted_prints_the_results_so_far() {
     let command = ["multicast", "--seconds", "86400", "-v", "--push", "every:1,every:5"];
-    let mut running = Running::command(&command);
+    let mut running = SpawnedProcess::command(&command);
     running.wait_for("the group sends");
     running.signal(Signal::INT);
     let ended = running.ended();
@@ -100,11 +100,11 @@ fn an_interrupted_member_prints_its_result_and_ends_the_group() {
         return;
     }
     let group = ["multicast", "--seconds", "86400", "-v", "--senders", "3"];
-    let mut leader = Running::command(&[&group[..], &["--listen", "127.0.0.1:0"]].concat());
+    let mut leader = SpawnedProcess::command(&[&group[..], &["--listen", "127.0.0.1:0"]].concat());
     // "listening on ADDRESS for 2 more, …"
     let said = leader.wait_for("listening on ");
     let address = said.split(' ').nth(2).unwrap();
-    let join = || Running::command(&["multicast", "--connect", address]);
+    let join = || SpawnedProcess::command(&["multicast", "--connect", address]);
     let first = join();
     leader.wait_for("1 of 2 members is there");
     let others = [first, join()];
@@ -126,11 +126,12 @@ fn an_interrupted_connecting_end_informs_the_listening_end() {
         return;
     }
     for command in ENDLESS {
-        let (mut listener, address) = Running::listener(
+        let (mut listener, address) = SpawnedProcess::listener(
             &[command[0], "-v"].into_iter().chain(protocol(command)).collect::<Vec<_>>(),
         );
         let address = address.to_string();
-        let mut connector = Running::command(&[command, &["-v", "--connect", &address]].concat());
+        let mut connector =
+            SpawnedProcess::command(&[command, &["-v", "--connect", &address]].concat());
         match command[0] {
             "bench" => listener.wait_for(under_way(command)),
             _ => connector.wait_for(under_way(command)),
@@ -148,11 +149,11 @@ fn a_listening_end_that_is_interrupted_tells_the_other_one_why() {
         return;
     }
     for command in ENDLESS {
-        let (mut listener, address) = Running::listener(
+        let (mut listener, address) = SpawnedProcess::listener(
             &[command[0], "-v"].into_iter().chain(protocol(command)).collect::<Vec<_>>(),
         );
         let address = address.to_string();
-        let connector = Running::command(&[command, &["--connect", &address]].concat());
+        let connector = SpawnedProcess::command(&[command, &["--connect", &address]].concat());
         listener.wait_for(if command.contains(&"--op") { "joined" } else { UNDER_WAY });
         listener.signal(Signal::TERM);
         let ended = listener.ended();
@@ -179,7 +180,7 @@ fn a_wait_for_the_other_end_is_over_at_a_signal() {
         &["pingpong", "--compat", "ibv_rc_pingpong"],
         &["multicast", "--members", "2"],
     ] {
-        let mut listener = Running::command(&[command, &listen].concat());
+        let mut listener = SpawnedProcess::command(&[command, &listen].concat());
         listener.wait_for("listening on ");
         listener.signal(Signal::INT);
         assert_exits(&listener.ended());
@@ -192,10 +193,10 @@ fn a_member_that_waits_for_the_others_exits_at_a_signal() {
         return;
     }
     let group = ["multicast", "--members", "3", "--listen", "127.0.0.1:0"];
-    let mut leader = Running::command(&group);
+    let mut leader = SpawnedProcess::command(&group);
     let said = leader.wait_for("listening on ");
     let address = said.split(' ').nth(2).unwrap();
-    let mut member = Running::command(&["multicast", "--connect", address]);
+    let mut member = SpawnedProcess::command(&["multicast", "--connect", address]);
     member.wait_for("joining ");
     member.signal(Signal::INT);
     assert_exits(&member.ended());
@@ -204,8 +205,8 @@ fn a_member_that_waits_for_the_others_exits_at_a_signal() {
 }
 
 /// A file that is sent one byte at a time, which takes far longer than the test.
-fn long_input(name: &str) -> Scratch {
-    let scratch = Scratch::new(name, 0);
+fn long_input(name: &str) -> ScratchFile {
+    let scratch = ScratchFile::new(name, 0);
     std::fs::File::create(&scratch.0).unwrap().set_len(256 << 20).unwrap();
     scratch
 }
@@ -214,7 +215,7 @@ fn long_input(name: &str) -> Scratch {
 fn a_file_that_is_sent_in_one_process_ends_at_a_signal() {
     let file = long_input("interrupted-alone");
     let path = file.0.to_str().unwrap();
-    let mut running = Running::command(&["bench", "--input", path, "--size", "1", "-v"]);
+    let mut running = SpawnedProcess::command(&["bench", "--input", path, "--size", "1", "-v"]);
     running.wait_for(UNDER_WAY);
     running.signal(Signal::INT);
     assert_exits(&running.ended());
@@ -228,10 +229,10 @@ fn an_interrupted_end_of_a_file_transfer_informs_the_other_end() {
     let file = long_input("interrupted-ends");
     let path = file.0.to_str().unwrap();
     for listener_is_interrupted in [false, true] {
-        let (mut listener, address) = Running::listener(&["bench", "-v"]);
+        let (mut listener, address) = SpawnedProcess::listener(&["bench", "-v"]);
         let address = address.to_string();
         let connect = ["bench", "--input", path, "--size", "1", "--connect", &address];
-        let connector = Running::command(&connect);
+        let connector = SpawnedProcess::command(&connect);
         listener.wait_for(UNDER_WAY);
         let (interrupted, other) = match listener_is_interrupted {
             true => (listener, connector),
@@ -250,8 +251,16 @@ fn an_interrupted_end_of_a_file_transfer_informs_the_other_end() {
 
 #[test]
 fn a_signal_in_a_later_round_prints_the_rounds_before_it() {
-    let mut running =
-        Running::command(&["bench", "--size", "16", "--rounds", "1000", "--seconds", "100", "-v"]);
+    let mut running = SpawnedProcess::command(&[
+        "bench",
+        "--size",
+        "16",
+        "--rounds",
+        "1000",
+        "--seconds",
+        "100",
+        "-v",
+    ]);
     running.wait_for("a round is over");
     running.signal(Signal::INT);
     let ended = running.ended();
@@ -264,7 +273,7 @@ fn a_signal_in_a_later_round_prints_the_rounds_before_it() {
 /// It has exited because of SIGINT, without results, and says no more than that: nothing was under
 /// way that had to be given up.
 #[track_caller]
-fn assert_exits(ended: &Ended) {
+fn assert_exits(ended: &EndedProcess) {
     assert_eq!((ended.status.code(), ended.out.len()), (Some(130), 0), "{ended:#?}");
     assert_eq!(ended.err.last().unwrap(), "rdma-conn: interrupted by SIGINT", "{ended:#?}");
 }

@@ -10,9 +10,9 @@ use std::sync::Mutex;
 
 mod support;
 
-use support::Scratch;
+use support::ScratchFile;
 use support::modes::{MODES, Mode, UNCONTROLLED};
-use support::processes::{Running, connects_processes, is_of_the_kernel};
+use support::processes::{SpawnedProcess, connects_processes, is_of_the_kernel};
 
 /// Error of an end about a peer that has gone without a word.
 const LOST: &[&str] = &[" was lost: it does not answer"];
@@ -36,15 +36,16 @@ const AT_A_TIME: usize = 8;
 
 /// A session without an end, under way. How much the connecting ends say is `-v` or `-vv`.
 #[track_caller]
-fn under_way(mode: &Mode, verbosity: &str) -> (Running, Vec<Running>) {
-    let (mut listener, address) = Running::listener(&mode.listener(&["-v"]));
+fn under_way(mode: &Mode, verbosity: &str) -> (SpawnedProcess, Vec<SpawnedProcess>) {
+    let (mut listener, address) = SpawnedProcess::listener(&mode.listener(&["-v"]));
     let address = address.to_string();
     let endless = match mode.command {
         "bench" => ["--size", "16", "--seconds", "86400"],
         _ => ["--size", "16", "--iterations", "1000000000"],
     };
     let args = mode.connector(&address, &[&endless[..], &[verbosity]].concat());
-    let mut connectors: Vec<_> = (0..mode.processes).map(|_| Running::command(&args)).collect();
+    let mut connectors: Vec<_> =
+        (0..mode.processes).map(|_| SpawnedProcess::command(&args)).collect();
     if mode.command == "bench" {
         connectors.iter_mut().for_each(|connector| drop(connector.wait_for("it begins")));
     }
@@ -146,14 +147,14 @@ fn half_a_file_is_no_file() {
     if !connects_processes() {
         return;
     }
-    let file = Scratch::new("a-file-that-is-cut-off", 1 << 24);
+    let file = ScratchFile::new("a-file-that-is-cut-off", 1 << 24);
     let path = file.0.to_str().unwrap();
     for kills_listener in [true, false] {
-        let (mut listener, address) = Running::listener(&["bench", "-v"]);
+        let (mut listener, address) = SpawnedProcess::listener(&["bench", "-v"]);
         let slow = ["--size", "16", "--preset", "sequential", "--input", path];
         let address = address.to_string();
         let args = [&["bench", "--connect", &address], &slow[..]].concat();
-        let connector = Running::command(&args);
+        let connector = SpawnedProcess::command(&args);
         listener.wait_for(UNDER_WAY);
         if kills_listener {
             listener.kill();

@@ -8,19 +8,19 @@ use serde_json::Value;
 
 mod support;
 
-use support::Scratch;
+use support::ScratchFile;
 use support::modes::{MODES, Mode, UNCONTROLLED};
-use support::processes::{Running, connects_processes};
+use support::processes::{SpawnedProcess, connects_processes};
 
 /// Runs a session to its end: the results of the listening end, and those of each of the
 /// others.
 #[track_caller]
 fn session(mode: &Mode, more: &[&str]) -> (Vec<Value>, Vec<Vec<Value>>) {
-    let (listener, address) = Running::listener(&mode.listener(&[]));
+    let (listener, address) = SpawnedProcess::listener(&mode.listener(&[]));
     let address = address.to_string();
-    let start = |_| Running::command(&mode.connector(&address, more));
-    let connectors: Vec<Running> = (0..mode.processes).map(start).collect();
-    let connected = connectors.into_iter().map(Running::results).collect();
+    let start = |_| SpawnedProcess::command(&mode.connector(&address, more));
+    let connectors: Vec<SpawnedProcess> = (0..mode.processes).map(start).collect();
+    let connected = connectors.into_iter().map(SpawnedProcess::results).collect();
     (listener.results(), connected)
 }
 
@@ -129,7 +129,7 @@ fn a_file_arrives_with_its_checksum() {
         return;
     }
     const BYTES: usize = 200_001;
-    let file = Scratch::new("a-file-between-processes", BYTES);
+    let file = ScratchFile::new("a-file-between-processes", BYTES);
     let path = file.0.to_str().unwrap();
     let checksum = format!("{:08x}", crc32fast::hash(&std::fs::read(path).unwrap()));
     for (both, more, messages) in [
@@ -141,10 +141,10 @@ fn a_file_arrives_with_its_checksum() {
         (&["--protocol", "buffered-write"], &["--size", "900"], BYTES.div_ceil(900)),
         (&["--protocol", "shared-write"], &["--size", "900"], BYTES.div_ceil(900)),
     ] {
-        let (listener, address) = Running::listener(&[&["bench"], both].concat());
+        let (listener, address) = SpawnedProcess::listener(&[&["bench"], both].concat());
         let address = address.to_string();
         let args = [&["bench", "--connect", &address, "--input", path], both, more].concat();
-        let (connected, listened) = (Running::command(&args).results(), listener.results());
+        let (connected, listened) = (SpawnedProcess::command(&args).results(), listener.results());
         assert_eq!((connected.len(), listened.len()), (1, 1), "{more:?}");
         for line in [&connected[0], &listened[0]] {
             assert_eq!(line["equal"], true, "{more:?}: {line}");
@@ -160,11 +160,11 @@ fn a_listener_reports_missing_and_complete_senders_once() {
     if !connects_processes() {
         return;
     }
-    let (mut listener, address) = Running::listener(&["bench", "--senders", "2"]);
+    let (mut listener, address) = SpawnedProcess::listener(&["bench", "--senders", "2"]);
     let address = address.to_string();
     let start = || {
         let load = ["--size", "16,64", "--messages", "100"];
-        Running::command(&[&["bench", "--connect", &address][..], &load].concat())
+        SpawnedProcess::command(&[&["bench", "--connect", &address][..], &load].concat())
     };
     let first = start();
     listener.wait_for("1 of 2 senders is there; waiting for 1 more");

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 mod support;
 
-use support::processes::{Running, connects_processes};
-use support::{Scratch, device};
+use support::processes::{SpawnedProcess, connects_processes};
+use support::{ScratchFile, device};
 
 const PROTOCOLS: [&str; 6] =
     ["send-recv", "buffered-read", "buffered-write", "direct-read", "direct-write", "shared-write"];
@@ -30,23 +30,24 @@ fn command(args: &[&str]) -> Command {
 }
 
 /// The listening end, and where it listens.
-fn listener(args: &[&str], output: impl Into<Stdio>) -> (Running, SocketAddr) {
+fn listener(args: &[&str], output: impl Into<Stdio>) -> (SpawnedProcess, SocketAddr) {
     let mut command = command(&[&["--listen", "127.0.0.1:0"], args].concat());
-    let mut running = Running::between(&mut command, Stdio::null(), output.into());
+    let mut running = SpawnedProcess::between(&mut command, Stdio::null(), output.into());
     let said = running.wait_for("listening on ");
     (running, said.trim().rsplit(' ').next().unwrap().parse().unwrap())
 }
 
-fn connector(args: &[&str], address: SocketAddr, input: impl Into<Stdio>) -> Running {
+fn connector(args: &[&str], address: SocketAddr, input: impl Into<Stdio>) -> SpawnedProcess {
     let address = address.to_string();
     let mut command = command(&[&["--connect", &address], args].concat());
-    Running::between(&mut command, input.into(), Stdio::piped())
+    SpawnedProcess::between(&mut command, input.into(), Stdio::piped())
 }
 
 /// Pipes a file of `bytes` bytes; returns what both ends print as JSON.
 #[track_caller]
 fn piped(name: &str, bytes: usize, args: &[&str]) -> [Value; 2] {
-    let (source, copy) = (Scratch::new(name, bytes), Scratch::new(&format!("{name}.copy"), 1));
+    let (source, copy) =
+        (ScratchFile::new(name, bytes), ScratchFile::new(&format!("{name}.copy"), 1));
     let args = [args, &["--json"]].concat();
     let (listener, address) = listener(&args, File::create(&copy.0).unwrap());
     let connected = connector(&args, address, File::open(&source.0).unwrap()).results();
@@ -122,7 +123,9 @@ fn pieces_arrive_while_more_are_to_come() {
 /// A stream under way that does not end until it is interrupted: both ends, the way in, and the way
 /// out.
 #[track_caller]
-fn under_way(protocol: &str) -> (Running, Running, std::process::ChildStdin, std::io::PipeReader) {
+fn under_way(
+    protocol: &str,
+) -> (SpawnedProcess, SpawnedProcess, std::process::ChildStdin, std::io::PipeReader) {
     let args = ["--protocol", protocol];
     let (mut reader, output) = std::io::pipe().unwrap();
     let (mut listener, address) = listener(&args, output);

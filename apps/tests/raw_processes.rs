@@ -10,7 +10,7 @@ use std::process::Command;
 
 mod support;
 
-use support::processes::{Running, connects_processes};
+use support::processes::{SpawnedProcess, connects_processes};
 
 /// The arguments of both ends, more arguments of the connecting one, and how many lines both
 /// print.
@@ -43,10 +43,10 @@ fn both_ends_print_the_same_results() {
         return;
     }
     for (both, more, count) in SESSIONS {
-        let (listener, address) = Running::listener(both);
+        let (listener, address) = SpawnedProcess::listener(both);
         let address = address.to_string();
         let connector =
-            Running::command(&[both, more, &["--connect", &address]].concat()).results();
+            SpawnedProcess::command(&[both, more, &["--connect", &address]].concat()).results();
         let listened = listener.results();
         assert_eq!((connector.len(), listened.len()), (count, count), "{both:?} {more:?}");
         for (near, far) in connector.iter().zip(&listened) {
@@ -66,12 +66,12 @@ fn tables_name_the_end_at_which_a_figure_was_taken() {
     }
     let start = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
-        Running::new(command.args(["--device", &support::device()]).args(args))
+        SpawnedProcess::new(command.args(["--device", &support::device()]).args(args))
     };
     for op in ["send", "read"] {
         let bench = ["bench", "--op", op];
         let listener = start(&[&bench[..], &["--listen", "127.0.0.1:0"]].concat());
-        let (listener, address) = Running::listening(listener);
+        let (listener, address) = SpawnedProcess::listening(listener);
         let address = address.to_string();
         let more = ["--messages", "100", "--connect", &address];
         let connected = start(&[&bench[..], &more].concat()).ended();
@@ -89,22 +89,22 @@ fn a_listener_refuses_strangers_and_goes_on() {
     if !connects_processes() {
         return;
     }
-    let (mut listener, address) = Running::listener(&["bench", "--op", "read"]);
+    let (mut listener, address) = SpawnedProcess::listener(&["bench", "--op", "read"]);
     let mut stranger = TcpStream::connect(address).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     listener.wait_for("refused a connection");
     let address = address.to_string();
     // A connection of another kind hears so.
-    let connection = Running::command(&["bench", "--size", "16", "--connect", &address]);
+    let connection = SpawnedProcess::command(&["bench", "--size", "16", "--connect", &address]);
     connection.ended().assert_failed_in_one_line(1, &["the listening end --op"]);
     // And so does one that wants another operation.
     let other =
-        Running::command(&["bench", "--op", "write", "--size", "16", "--connect", &address]);
+        SpawnedProcess::command(&["bench", "--op", "write", "--size", "16", "--connect", &address]);
     other.ended().assert_failed_in_one_line(1, &["--op"]);
     assert!(listener.wait_for("refused a connection").contains("this end --op"));
     assert!(listener.wait_for("refused a connection").contains("--op"));
     let few = ["--size", "16", "--messages", "10", "--connect", &address];
-    let served = Running::command(&[&["bench", "--op", "read"], &few[..]].concat());
+    let served = SpawnedProcess::command(&[&["bench", "--op", "read"], &few[..]].concat());
     assert_eq!((served.results().len(), listener.results().len()), (1, 1));
 }
 
@@ -133,15 +133,15 @@ fn a_listener_refuses_other_values_than_its_own() {
         ),
         (&["--size", "16"], &["--srq-classes", "--size", "16,64"], "--size 16,64"),
     ] {
-        let (mut listener, address) = Running::listener(&[&both, here].concat());
+        let (mut listener, address) = SpawnedProcess::listener(&[&both, here].concat());
         let address = address.to_string();
         let rest = ["--messages", "10", "--connect", &address];
-        let other = Running::command(&[&both[..], there, &rest].concat());
+        let other = SpawnedProcess::command(&[&both[..], there, &rest].concat());
         other.ended().assert_failed_in_one_line(1, &[says]);
         let says = says.replace("the listening end", "this end");
         assert!(listener.wait_for("refused a connection").contains(&says), "{says}");
         // A peer with the same values is served.
-        let like = Running::command(&[&both[..], here, &rest].concat()).results();
+        let like = SpawnedProcess::command(&[&both[..], here, &rest].concat()).results();
         assert_eq!(like.len(), listener.results().len());
     }
 }
@@ -172,10 +172,10 @@ fn a_killed_peer_ends_the_other_end() {
         };
         for kills_listener in [true, false] {
             let both = [both, &["-v"]].concat();
-            let (mut listener, address) = Running::listener(&both);
+            let (mut listener, address) = SpawnedProcess::listener(&both);
             let address = address.to_string();
             let args = [&both, &forever[..], &["--connect", &address]].concat();
-            let mut connector = Running::command(&args);
+            let mut connector = SpawnedProcess::command(&args);
             listener.wait_for("joined");
             connector.wait_for("joined");
             let (killed, survivor) =
@@ -195,11 +195,11 @@ fn what_the_other_process_had_no_receive_for_is_told() {
         return;
     }
     let both = ["bench", "--op", "send", "--transport", "uc"];
-    let (listener, address) = Running::listener(&both);
+    let (listener, address) = SpawnedProcess::listener(&both);
     let more = ["--size", "64", "--messages", "20000", "--unacked", "64", "--recv-depth", "1"];
     let address = address.to_string();
     let args = [&both[..], &more, &["--connect", &address]].concat();
-    for lines in [Running::command(&args).results(), listener.results()] {
+    for lines in [SpawnedProcess::command(&args).results(), listener.results()] {
         let count = |of: &str| lines[0][of].as_u64();
         let lost = count("lost").unwrap();
         assert_eq!(count("messages").unwrap() + lost, 20_000, "{lines:?}");

@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 
 use rustix::process::Signal;
-use support::processes::Running;
+use support::processes::SpawnedProcess;
 use support::text;
 
 /// An address of this run: tests of other runs have others.
@@ -22,11 +22,11 @@ fn is_free() -> bool {
     UdpSocket::bind((address(), 4_791)).is_ok()
 }
 
-fn roced() -> Running {
+fn roced() -> SpawnedProcess {
     // What runs the tests may ignore signals, as a shell does for a job in the background.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_rdma-conn")]);
-    let mut running = Running::new(command.args(["roced", &address()]));
+    let mut running = SpawnedProcess::new(command.args(["roced", &address()]));
     running.wait_for(&format!("roce:{} is bound", address()));
     running
 }

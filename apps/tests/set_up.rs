@@ -6,7 +6,7 @@ use std::process::Command;
 
 mod support;
 
-use support::processes::{Running, connects_processes, is_of_the_kernel};
+use support::processes::{SpawnedProcess, connects_processes, is_of_the_kernel};
 use support::{device, tally};
 
 const COMMANDS: [&[&str]; 5] = [
@@ -21,7 +21,7 @@ const COMMANDS: [&[&str]; 5] = [
 fn a_device_that_is_not_there_is_refused_with_what_tells_more() {
     is_of_the_kernel();
     for command in COMMANDS {
-        let missing = Running::command(&[command, &["--device", "rxe77"]].concat());
+        let missing = SpawnedProcess::command(&[command, &["--device", "rxe77"]].concat());
         let says = ["no device is called rxe77", "`rdma-conn devices`"];
         missing.ended().assert_failed_in_one_line(2, &says);
     }
@@ -35,7 +35,8 @@ fn a_gid_that_is_not_there_is_refused_with_what_lists_them() {
     let ends = [&[][..], &["--listen", "127.0.0.1:0"], &["--connect", "127.0.0.1:9"]];
     for command in COMMANDS {
         for end in ends {
-            let command = Running::command(&[command, end, &["--gid-index", "250"]].concat());
+            let command =
+                SpawnedProcess::command(&[command, end, &["--gid-index", "250"]].concat());
             let says = ["250", "`rdma-conn devices`"];
             command.ended().assert_failed_in_one_line(2, &says);
         }
@@ -59,7 +60,9 @@ fn a_limit_of_locked_memory_is_named() {
     for command in COMMANDS {
         let args: Vec<&str> =
             command.iter().map(|arg| if *arg == "16" { "65536" } else { arg }).collect();
-        Running::new(&mut limited(&args)).ended().assert_failed_in_one_line(1, &["ulimit -l"]);
+        SpawnedProcess::new(&mut limited(&args))
+            .ended()
+            .assert_failed_in_one_line(1, &["ulimit -l"]);
     }
 }
 
@@ -112,20 +115,20 @@ fn a_link_without_an_address_or_down_is_told_apart() {
     let on_it = ["--device", Bare::DEVICE];
     // Without an address there is a link-local GID, which will do within the machine.
     for command in COMMANDS {
-        assert_eq!(Running::command(&[command, &on_it].concat()).results().len(), 1);
+        assert_eq!(SpawnedProcess::command(&[command, &on_it].concat()).results().len(), 1);
         let told = if command.contains(&"--protocol") { 3 } else { 1 };
-        let (listener, address) = Running::listener(&[&on_it, &command[..told]].concat());
+        let (listener, address) = SpawnedProcess::listener(&[&on_it, &command[..told]].concat());
         let (address, mut args) = (address.to_string(), [&on_it, command].concat());
         if command.contains(&"--op") {
             continue; // The listener was started without `--op`.
         }
         args.extend(["--connect", &address]);
-        let connector = Running::command(&args);
+        let connector = SpawnedProcess::command(&args);
         assert_eq!((connector.results().len(), listener.results().len()), (1, 1), "{command:?}");
     }
     run("ip link set bare0 down");
     for command in COMMANDS {
-        let down = Running::command(&[command, &on_it].concat());
+        let down = SpawnedProcess::command(&[command, &on_it].concat());
         down.ended().assert_failed_in_one_line(1, &["it is DOWN", "ip link"]);
     }
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
-use support::{Scratch, text};
+use support::{ScratchFile, text};
 use with_library::{command, library, run};
 
 /// A program to copy with the bits of setuid: no shell.
@@ -21,8 +21,8 @@ fn soft(words: &[&str]) -> Output {
 }
 
 /// A file that can be run.
-fn file(name: &str, content: &[u8], mode: u32) -> Scratch {
-    let file = Scratch::new(name, 0);
+fn file(name: &str, content: &[u8], mode: u32) -> ScratchFile {
+    let file = ScratchFile::new(name, 0);
     std::fs::write(&file.0, content).unwrap();
     std::fs::set_permissions(&file.0, std::fs::Permissions::from_mode(mode)).unwrap();
     file

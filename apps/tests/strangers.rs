@@ -10,7 +10,7 @@ use std::time::Instant;
 mod support;
 
 use support::processes::{
-    PATIENCE, PROGRAM, Running, connects_processes, free_port, is_of_the_kernel, rc_pingpong,
+    PATIENCE, PROGRAM, SpawnedProcess, connects_processes, free_port, is_of_the_kernel, rc_pingpong,
 };
 
 /// The languages of the command: the arguments of both ends, and more of the connecting end.
@@ -33,8 +33,8 @@ const JUNK: [&[u8]; 3] =
 /// As `ibv_rc_pingpong` begins.
 const RC_PINGPONG: &[u8] = b"0000:000011:7c5a01:00000000000000000000ffff0a090001\0";
 
-fn connector((both, more): (&[&str], &[&str]), address: &str) -> Running {
-    Running::command(&[both, more, &["--connect", address]].concat())
+fn connector((both, more): (&[&str], &[&str]), address: &str) -> SpawnedProcess {
+    SpawnedProcess::command(&[both, more, &["--connect", address]].concat())
 }
 
 /// Says something, and waits until the other end hangs up.
@@ -55,7 +55,7 @@ fn a_listener_refuses_other_protocols_and_serves_the_next_peer() {
         return;
     }
     for (at, language) in LANGUAGES.into_iter().enumerate() {
-        let (mut listener, address) = Running::listener(language.0);
+        let (mut listener, address) = SpawnedProcess::listener(language.0);
         let is_compat = language.0.contains(&PROGRAM);
         for junk in JUNK.into_iter().chain((!is_compat).then_some(RC_PINGPONG)) {
             say(address, junk);
@@ -80,7 +80,7 @@ fn a_silent_peer_has_time_and_delays_no_other() {
         return;
     }
     for language in LANGUAGES {
-        let (listener, address) = Running::listener(language.0);
+        let (listener, address) = SpawnedProcess::listener(language.0);
         let silent = [(); 3].map(|()| TcpStream::connect(address).unwrap());
         let served = connector(language, &address.to_string()).results();
         let listened = listener.ended();
@@ -121,15 +121,15 @@ fn rdma_cores_program_is_no_peer_without_compat() {
         return;
     }
     for language in LANGUAGES.into_iter().filter(|(both, _)| !both.contains(&PROGRAM)) {
-        let (mut listener, address) = Running::listener(language.0);
+        let (mut listener, address) = SpawnedProcess::listener(language.0);
         // It takes any reply for an address, and may then wait for ever.
-        let _program = Running::new(&mut rc_pingpong(address.port(), &["127.0.0.1"]));
+        let _program = SpawnedProcess::new(&mut rc_pingpong(address.port(), &["127.0.0.1"]));
         listener.wait_for("refused a connection");
         let served = connector(language, &address.to_string());
         assert_eq!((served.results().len(), listener.results().len()), (1, 1), "{language:?}");
 
         let port = free_port();
-        let _program = Running::new(&mut rc_pingpong(port, &[]));
+        let _program = SpawnedProcess::new(&mut rc_pingpong(port, &[]));
         let address = format!("127.0.0.1:{port}");
         let deadline = Instant::now() + PATIENCE;
         let refused = loop {
@@ -151,10 +151,10 @@ fn a_port_in_use_is_refused_with_the_reason() {
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap().to_string();
     for (both, _) in LANGUAGES {
-        let listener = Running::command(&[both, &["--listen", &address]].concat());
+        let listener = SpawnedProcess::command(&[both, &["--listen", &address]].concat());
         let says = ["another program has the port: end it, or choose another port"];
         listener.ended().assert_failed_in_one_line(1, &says);
-        let nowhere = Running::command(&[both, &["--listen", "192.0.2.1:0"]].concat());
+        let nowhere = SpawnedProcess::command(&[both, &["--listen", "192.0.2.1:0"]].concat());
         nowhere.ended().assert_failed_in_one_line(1, &["this machine has no such address"]);
     }
 }
@@ -177,9 +177,10 @@ fn a_refusal_says_which_end_wants_what() {
         (&["pipe"], &["pipe", "--protocol", "direct-read"], read, direct),
         (&["pipe"], &["bench"], read, send),
     ] {
-        let (mut listener, address) = Running::listener(listening);
+        let (mut listener, address) = SpawnedProcess::listener(listening);
         let address = address.to_string();
-        let connector = Running::command(&[connecting, &["--connect", &address]].concat()).ended();
+        let connector =
+            SpawnedProcess::command(&[connecting, &["--connect", &address]].concat()).ended();
         let says =
             [&*format!("{address} refused: this end has {there}, the listening end {here}: ")];
         connector.assert_failed_in_one_line(1, &says);
@@ -194,10 +195,11 @@ fn a_leader_reports_that_it_refused_a_connection() {
     if !connects_processes() {
         return;
     }
-    let mut leader = Running::command(&["multicast", "--listen", "127.0.0.1:0", "--members", "2"]);
+    let mut leader =
+        SpawnedProcess::command(&["multicast", "--listen", "127.0.0.1:0", "--members", "2"]);
     let said = leader.wait_for("listening on ");
     let address = said.split(' ').nth(2).unwrap();
-    let ended = Running::command(&["bench", "--connect", address]).ended();
+    let ended = SpawnedProcess::command(&["bench", "--connect", address]).ended();
     ended.assert_failed_in_one_line(1, &["the listening end the command multicast"]);
     let refused = leader.wait_for("refused");
     assert!(refused.starts_with("refused a connection: the connecting end has "), "{refused}");

@@ -6,7 +6,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Scratch, assert_refused, json, one, run, text};
+use support::{ScratchFile, assert_refused, json, one, run, text};
 
 const SHORT: [&str; 6] = ["--size", "16", "--messages", "3000", "--rounds", "3"];
 
@@ -47,7 +47,7 @@ fn pingpong_and_multicast_have_lists_too() {
 
 #[test]
 fn results_are_written_as_comma_separated_values() {
-    let file = Scratch::new("sweep.csv", 0);
+    let file = ScratchFile::new("sweep.csv", 0);
     let path = file.0.to_str().unwrap();
     let sweep = ["bench", "--unacked", "4,8", "--csv", path];
     let lines = json(&[&sweep[..], &SHORT].concat());

@@ -17,20 +17,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::processes::free_port;
 use support::tally;
-use support::{Scratch, text};
-use with_library::{Running, command, run};
+use support::{ScratchFile, text};
+use with_library::{GuardedChild, command, run};
 
 const PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 
 /// A folder for the traces of a test, which goes with it.
-struct Folder(PathBuf);
+struct TraceFolder(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl TraceFolder {
+    fn new(name: &str) -> TraceFolder {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{name}"));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
+        TraceFolder(folder)
     }
 
     fn named(&self, name: &str) -> String {
@@ -38,7 +38,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TraceFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -67,13 +67,13 @@ fn assert_refused(words: &[&str], status: i32, says: &str) {
 }
 
 /// A traced process.
-struct Traced(Running);
+struct Traced(GuardedChild);
 
 impl Traced {
     fn start(file: &str, arguments: &[&str]) -> Traced {
         let words = [&["soft", "--trace", file, "--", PINGPONG, "-g", "0"], arguments].concat();
         let mut command = command(&words);
-        Traced(Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()))
+        Traced(GuardedChild(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()))
     }
 
     fn number(&self) -> u32 {
@@ -141,7 +141,7 @@ fn a_server_without_a_client_waits_for_its_receives() {
     if !has_pingpong() {
         return;
     }
-    let folder = Folder::new("server");
+    let folder = TraceFolder::new("server");
     let file = folder.named("hangs");
     let mut server = Traced::start(&file, &["-p", &free_port().to_string(), "-r", "3"]);
     let own = format!("{file}.{}", server.number());
@@ -165,7 +165,7 @@ fn a_client_of_a_stopped_server_waits_for_its_send() {
     if !has_pingpong() {
         return;
     }
-    let folder = Folder::new("client");
+    let folder = TraceFolder::new("client");
     let (file, other) = (folder.named("client"), folder.named("server-%p-trace"));
     let port = free_port().to_string();
     let port = ["-p", &port, "-n", "1000000000"];
@@ -233,7 +233,7 @@ fn a_reused_process_number_does_not_revive_an_old_trace() {
     if !has_pingpong() {
         return;
     }
-    let folder = Folder::new("number");
+    let folder = TraceFolder::new("number");
     let file = folder.named("server");
     let mut server = Traced::start(&file, &["-p", &free_port().to_string()]);
     let own = format!("{file}.{}", server.number());
@@ -258,7 +258,7 @@ fn a_reused_process_number_does_not_revive_an_old_trace() {
 /// The command is itself a program that opens libibverbs.so.1.
 #[test]
 fn a_program_that_posts_nothing_has_nothing_outstanding() {
-    let folder = Folder::new("nothing");
+    let folder = TraceFolder::new("nothing");
     let file = folder.named("file");
     let program = env!("CARGO_BIN_EXE_rdma-conn");
     let output = run(&["soft", "--trace", &file, "--", program, "devices"]);
@@ -278,7 +278,7 @@ fn a_failed_request_is_listed_with_its_reason() {
     if !has_pingpong() {
         return;
     }
-    let folder = Folder::new("failed");
+    let folder = TraceFolder::new("failed");
     let file = folder.named("fails");
     let port = free_port().to_string();
     let server = Traced::start(&file, &["-p", &port]);
@@ -339,7 +339,7 @@ fn the_traced_process() {
 
 #[test]
 fn the_end_of_a_peer_is_listed_with_its_reason() {
-    let folder = Folder::new("peers");
+    let folder = TraceFolder::new("peers");
     let file = folder.named("both");
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["the_traced_process", "--exact", "--nocapture"]);
@@ -363,7 +363,7 @@ fn the_end_of_a_peer_is_listed_with_its_reason() {
 
 #[test]
 fn what_is_no_trace_is_refused_and_says_what_is() {
-    let other = Scratch::new("trace-of-something-else", 4096);
+    let other = ScratchFile::new("trace-of-something-else", 4096);
     let other = other.0.to_str().unwrap();
     assert_refused(&["trace", other], 2, "not a trace of soft0: name a file that");
     assert_refused(&["trace", "/"], 2, "no file");
@@ -379,7 +379,7 @@ fn what_is_no_trace_is_refused_and_says_what_is() {
 
 #[test]
 fn a_trace_that_is_cut_off_is_refused() {
-    let folder = Folder::new("cut");
+    let folder = TraceFolder::new("cut");
     let file = folder.named("file");
     let program = env!("CARGO_BIN_EXE_rdma-conn");
     assert!(run(&["soft", "--trace", &file, "--", program, "devices"]).status.success());

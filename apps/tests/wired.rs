@@ -9,8 +9,8 @@ use serde_json::Value;
 
 mod support;
 
-use support::processes::{Running, connects_processes};
-use support::{Scratch, assert_refused, text};
+use support::processes::{SpawnedProcess, connects_processes};
+use support::{ScratchFile, assert_refused, text};
 
 /// Lines of `devices --json`, without `--device`.
 fn devices() -> Vec<Value> {
@@ -45,17 +45,17 @@ fn devices_names_those_that_an_address_could_have() {
 #[test]
 fn a_device_without_an_address_takes_that_of_the_stream() {
     let listen = ["bench", "--device", "roce", "--listen", "127.31.0.1:0"];
-    let (listener, address) = Running::listening(Running::command(&listen));
+    let (listener, address) = SpawnedProcess::listening(SpawnedProcess::command(&listen));
     let address = address.to_string();
     // Over the loopback interface the system takes its first address.
     let connect =
         ["bench", "--device", "roce", "--connect", &address, "--messages", "100", "--size", "16"];
-    let (near, far) = (Running::command(&connect).results(), listener.results());
+    let (near, far) = (SpawnedProcess::command(&connect).results(), listener.results());
     assert_eq!(
         (&near[0]["device"], &far[0]["device"]),
         (&"roce:127.0.0.1".into(), &"roce:127.31.0.1".into())
     );
-    let held = Running::listener(&["bench", "--device", "roce:lo"]);
+    let held = SpawnedProcess::listener(&["bench", "--device", "roce:lo"]);
     let line = nameable("roce:127.0.0.1");
     assert_eq!((&line["port_free"], &line["port_shared"]), (&false.into(), &true.into()));
     let holder = line["held_by"][0].as_str().unwrap();
@@ -94,14 +94,15 @@ fn names_without_an_address_are_refused_where_nothing_has_one() {
 /// The listening end's device loses all received packets.
 #[test]
 fn an_unanswering_peer_is_named_with_the_next_command() {
-    let (listener, address) = Running::listener(&["bench", "--device", "roce:127.31.0.3,loss=1"]);
+    let (listener, address) =
+        SpawnedProcess::listener(&["bench", "--device", "roce:127.31.0.3,loss=1"]);
     let address = address.to_string();
     let connect = ["bench", "--device", "roce:127.31.0.2", "--connect", &address, "--size", "16"];
     let says = [
         "127.31.0.3 does not answer: nothing came from",
         "`rdma-conn doctor --device roce:127.31.0.2 --connect 127.31.0.3`",
     ];
-    Running::command(&connect).ended().assert_failed(1, &says);
+    SpawnedProcess::command(&connect).ended().assert_failed(1, &says);
     drop(listener);
 }
 
@@ -150,7 +151,7 @@ fn an_end_out_of_reach_is_refused_and_does_not_count() {
     if !connects_processes() {
         return;
     }
-    let source = Scratch::new("out-of-reach", 16);
+    let source = ScratchFile::new("out-of-reach", 16);
     let source = source.0.to_str().unwrap();
     let into = Path::new(env!("CARGO_TARGET_TMPDIR")).join("out-of-reach-copy");
     std::fs::create_dir_all(&into).unwrap();
@@ -164,10 +165,10 @@ fn an_end_out_of_reach_is_refused_and_does_not_count() {
         (&["copy", "--into", into.to_str().unwrap(), "--once"], &["copy", source, "--to"]),
     ] {
         let on_soft0 = [listening, &["--device", "soft0"]].concat();
-        let (mut listener, address) = Running::listener(&on_soft0);
+        let (mut listener, address) = SpawnedProcess::listener(&on_soft0);
         let address = address.to_string();
         let connector = |device: &str| {
-            Running::command(&[connecting, &[&*address, "--device", device]].concat())
+            SpawnedProcess::command(&[connecting, &[&*address, "--device", device]].concat())
         };
         let refused = connector("roce:127.31.0.4").ended();
         let says = format!("{address} refused: the ends cannot reach each other: soft0 connects ");

@@ -35,17 +35,17 @@ fn runtime() -> Runtime {
 }
 
 /// Runs a part of the measurement for each of the protocols.
-fn each(device: &Device, part: impl Fn(&Device, Case)) {
-    part(device, Case::of::<SendRecv>());
-    part(device, Case::of::<BufferedRead>());
-    part(device, Case::of::<BufferedWrite>());
-    part(device, Case::of::<DirectRead>());
-    part(device, Case::of::<DirectWrite>());
-    part(device, Case::of::<SharedWrite>());
+fn each(device: &Device, part: impl Fn(&Device, AsyncCase)) {
+    part(device, AsyncCase::for_protocol::<SendRecv>());
+    part(device, AsyncCase::for_protocol::<BufferedRead>());
+    part(device, AsyncCase::for_protocol::<BufferedWrite>());
+    part(device, AsyncCase::for_protocol::<DirectRead>());
+    part(device, AsyncCase::for_protocol::<DirectWrite>());
+    part(device, AsyncCase::for_protocol::<SharedWrite>());
 }
 
 /// One protocol's measurements.
-struct Case {
+struct AsyncCase {
     name: &'static str,
     tasks: fn(&Device) -> f64,
     threads: fn(&Device) -> f64,
@@ -79,9 +79,9 @@ impl Trips {
     }
 }
 
-impl Case {
-    fn of<P: Protocol>() -> Case {
-        Case { name: P::NAME, tasks: tasks::<P>, threads: threads::<P>, trips: trips::<P> }
+impl AsyncCase {
+    fn for_protocol<P: Protocol>() -> AsyncCase {
+        AsyncCase { name: P::NAME, tasks: tasks::<P>, threads: threads::<P>, trips: trips::<P> }
     }
 }
 

@@ -39,7 +39,7 @@ fn compare(place: &Path, name: &str, is_memory: bool) {
         return println!("  left out: {} has less than {} GiB", place.display(), ROOM >> 30);
     }
     let program = build();
-    let scratch = Scratch::new(place);
+    let scratch = TempTree::new(place);
     let ways: &[(&str, &[&str])] = match is_memory {
         true => &[("buffers", &[]), ("--mapped", &["--mapped"])],
         false => &[("buffers", &[]), ("--mapped", &["--mapped"]), ("--no-sync", &["--no-sync"])],
@@ -67,13 +67,13 @@ fn compare(place: &Path, name: &str, is_memory: bool) {
 }
 
 /// A directory with the tree, removed in the end.
-struct Scratch(PathBuf);
+struct TempTree(PathBuf);
 
-impl Scratch {
-    fn new(place: &Path) -> Scratch {
+impl TempTree {
+    fn new(place: &Path) -> TempTree {
         let path = place.join(format!("rdma-conn-ratios-{}", std::process::id()));
         fs::create_dir_all(path.join("tree")).expect("a directory");
-        let scratch = Scratch(path);
+        let scratch = TempTree(path);
         // Nothing that a file system could compress or share.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = || {
@@ -106,7 +106,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempTree {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

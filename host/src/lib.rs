@@ -21,9 +21,21 @@
 //! not repeat.
 #![forbid(unsafe_code)]
 
+/// Returns what the calling thread's world says, if it runs in one.
+macro_rules! in_world {
+    (return $ask:expr) => {
+        #[cfg(feature = "world")]
+        if let Some(said) = $crate::world::here($ask) {
+            return said;
+        }
+    };
+}
+
 pub mod channel;
+mod fault;
 pub mod fd;
 pub mod future;
+mod generator;
 pub mod plant;
 pub mod processors;
 pub mod random;
@@ -74,9 +86,7 @@ pub fn progress() {
 #[inline(always)]
 #[must_use]
 pub fn is_short() -> bool {
-    #[cfg(feature = "world")]
-    return world::here(world::CurrentTask::is_short).unwrap_or(false);
-    #[cfg(not(feature = "world"))]
+    in_world!(return world::CurrentTask::is_short);
     false
 }
 
@@ -84,9 +94,7 @@ pub fn is_short() -> bool {
 #[inline(always)]
 #[must_use]
 pub fn is_post_short() -> bool {
-    #[cfg(feature = "world")]
-    return world::here(world::CurrentTask::is_post_short).unwrap_or(false);
-    #[cfg(not(feature = "world"))]
+    in_world!(return world::CurrentTask::is_post_short);
     false
 }
 
@@ -94,18 +102,14 @@ pub fn is_post_short() -> bool {
 #[inline]
 #[must_use]
 pub fn is_in_world() -> bool {
-    #[cfg(feature = "world")]
-    return world::here(|_| ()).is_some();
-    #[cfg(not(feature = "world"))]
+    in_world!(return |_| true);
     false
 }
 
 /// Number of the world that this thread runs in; 0 if it runs in none.
 #[must_use]
 pub fn world_number() -> usize {
-    #[cfg(feature = "world")]
-    return world::here(world::CurrentTask::number).unwrap_or(0);
-    #[cfg(not(feature = "world"))]
+    in_world!(return world::CurrentTask::number);
     0
 }
 
@@ -113,9 +117,7 @@ pub fn world_number() -> usize {
 #[inline]
 #[must_use]
 pub fn has_own_processor() -> bool {
-    #[cfg(feature = "world")]
-    return world::here(world::CurrentTask::has_own_processor).unwrap_or(false);
-    #[cfg(not(feature = "world"))]
+    in_world!(return world::CurrentTask::has_own_processor);
     false
 }
 

@@ -1,18 +1,12 @@
 //! Faults that tests plant into the code, to see worlds find them.
 
-pub(crate) mod kinds;
-
-pub use kinds::Plant;
+pub use crate::fault::Plant;
 
 /// Reports whether this fault is planted here; outside of a world, none is.
 #[inline(always)]
 #[must_use]
 pub fn is_planted(plant: Plant) -> bool {
-    #[cfg(feature = "world")]
-    return crate::world::here(|here| here.is_planted(plant)).unwrap_or(false);
-    #[cfg(not(feature = "world"))]
-    {
-        let _ = plant;
-        false
-    }
+    in_world!(return |here| here.is_planted(plant));
+    let _ = plant;
+    false
 }

@@ -1,18 +1,13 @@
 //! Numbers that follow from a seed, and numbers that follow from nothing.
 
-pub(crate) mod generator;
-
 use std::hash::{BuildHasher, RandomState};
 
-pub use generator::Random;
+pub use crate::generator::Random;
 
 /// A number that peers and other users cannot guess; in a world, the next one of its seed.
 #[must_use]
 pub fn entropy() -> u64 {
-    #[cfg(feature = "world")]
-    if let Some(number) = crate::world::here(crate::world::CurrentTask::random) {
-        return number;
-    }
+    in_world!(return crate::world::CurrentTask::random);
     RandomState::new().hash_one(0)
 }
 

@@ -33,29 +33,20 @@ impl Thread {
 /// The calling thread.
 #[must_use]
 pub fn current() -> Thread {
-    #[cfg(feature = "world")]
-    if let Some(task) = here(crate::world::CurrentTask::task) {
-        return Thread(ThreadInner::World(task));
-    }
+    in_world!(return |here| Thread(ThreadInner::World(here.task())));
     Thread(ThreadInner::Host(std::thread::current()))
 }
 
 /// Sleeps until [`Thread::unpark`], for `time` at most; may return early.
 pub fn park_timeout(time: Duration) {
-    #[cfg(feature = "world")]
-    if here(|here| here.park(time)).is_some() {
-        return;
-    }
+    in_world!(return |here| here.park(time));
     std::thread::park_timeout(crate::time::by_system(time));
 }
 
 /// Gives the processor to another thread.
 #[inline]
 pub fn yield_now() {
-    #[cfg(feature = "world")]
-    if here(|here| here.spin("yield", None)).is_some() {
-        return;
-    }
+    in_world!(return |here| here.spin("yield", None));
     std::thread::yield_now();
 }
 
@@ -65,10 +56,7 @@ pub fn yield_now() {
 /// and for 20 µs at most.
 #[inline]
 pub fn yield_until(until: Option<std::time::Instant>) {
-    #[cfg(feature = "world")]
-    if here(|here| here.wait_for_change(until)).is_some() {
-        return;
-    }
+    in_world!(return |here| here.wait_for_change(until));
     let _ = until;
     std::thread::yield_now();
 }

@@ -12,10 +12,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 #[inline]
 #[must_use]
 pub fn now() -> Instant {
-    #[cfg(feature = "world")]
-    if let Some(now) = crate::world::here(crate::world::CurrentTask::now) {
-        return now;
-    }
+    in_world!(return crate::world::CurrentTask::now);
     let now = Instant::now();
     if is_slowed() { slowed(now) } else { now }
 }
@@ -103,10 +100,7 @@ pub fn since(then: Instant) -> Duration {
 
 /// Lets this thread sleep for `time`. Unlike the standard library's, this is no cancellation point (`pthread_cancel`).
 pub fn sleep(time: Duration) {
-    #[cfg(feature = "world")]
-    if crate::world::here(|here| here.sleep(time)).is_some() {
-        return;
-    }
+    in_world!(return |here| here.sleep(time));
     let mut left = timespec(time);
     while let NanosleepRelativeResult::Interrupted(rest) = nanosleep(&left) {
         left = rest;
@@ -116,10 +110,7 @@ pub fn sleep(time: Duration) {
 /// Nanoseconds of the monotonic clock, which all processes share.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
-    #[cfg(feature = "world")]
-    if let Some(ns) = crate::world::here(crate::world::CurrentTask::now_ns) {
-        return ns;
-    }
+    in_world!(return crate::world::CurrentTask::now_ns);
     let now = nanoseconds(clock_gettime(ClockId::Monotonic));
     if is_slowed() { slowed_ns(now) } else { now }
 }
@@ -129,10 +120,7 @@ pub fn monotonic_ns() -> u64 {
 #[inline]
 #[must_use]
 pub fn tick() -> u64 {
-    #[cfg(feature = "world")]
-    if let Some(ns) = crate::world::here(crate::world::CurrentTask::now_ns) {
-        return ns >> 20;
-    }
+    in_world!(return |here| here.now_ns() >> 20);
     let time = clock_gettime(ClockId::MonotonicCoarse);
     time.tv_sec.cast_unsigned() << 30 | time.tv_nsec as u64
 }
@@ -143,20 +131,14 @@ pub fn wall_ns() -> u64 {
     /// The first day of worlds: 2020-01-01.
     #[cfg(feature = "world")]
     const WORLDS_BEGIN_NS: u64 = 1_577_836_800_000_000_000;
-    #[cfg(feature = "world")]
-    if let Some(ns) = crate::world::here(crate::world::CurrentTask::now_ns) {
-        return WORLDS_BEGIN_NS + ns;
-    }
+    in_world!(return |here| WORLDS_BEGIN_NS + here.now_ns());
     nanoseconds(clock_gettime(ClockId::Realtime))
 }
 
 /// The time that this thread has had a processor for; in a world, from the world's begin and without its waits.
 #[must_use]
 pub fn thread_cpu() -> Duration {
-    #[cfg(feature = "world")]
-    if let Some(ns) = crate::world::here(crate::world::CurrentTask::busy_ns) {
-        return Duration::from_nanos(ns);
-    }
+    in_world!(return |here| Duration::from_nanos(here.busy_ns()));
     let time = Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)));
     if is_slowed() { time.div_f64(slowness()) } else { time }
 }

@@ -25,7 +25,7 @@ impl<S: Stream> ConnectRequest<S> {
         protocol: ProtocolId,
     ) -> Result<ConnectRequest<S>, ConnectError> {
         let mut exchange = Exchange::new(&mut stream, limit);
-        match exchange.receive(|frame| Hello::of(frame, protocol)) {
+        match exchange.receive(|frame| Hello::from_frame(frame, protocol)) {
             Ok(hello) => Ok(ConnectRequest { stream, from, hello }),
             Err(e) => {
                 exchange.refuse(e.reason(), &e.to_string());
@@ -78,7 +78,7 @@ pub(crate) struct Hello {
 
 impl Hello {
     /// The first frame of an initiator that wants this protocol.
-    pub(crate) fn of(frame: &Frame<'_>, ours: ProtocolId) -> Result<Hello, HandshakeError> {
+    pub(crate) fn from_frame(frame: &Frame<'_>, ours: ProtocolId) -> Result<Hello, HandshakeError> {
         let Frame::Hello(parameters) = frame else {
             return Err(HandshakeError::OutOfOrder { expected: "Hello" });
         };

@@ -151,7 +151,7 @@ impl PendingConnection {
                 read => read?,
             }
         }
-        self.arriving.take(|frame| Hello::of(frame, protocol)).map(Some)
+        self.arriving.take(|frame| Hello::from_frame(frame, protocol)).map(Some)
     }
 
     fn too_slow(&self, now: Instant) -> HandshakeError {

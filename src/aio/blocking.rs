@@ -12,14 +12,14 @@ use tokio::task::JoinHandle;
 
 /// Future of the result of blocking work. If it is dropped, the work continues.
 #[derive(Debug)]
-pub(super) enum Blocking<T> {
+pub(super) enum BlockingTask<T> {
     Runtime(JoinHandle<T>),
-    World(Arc<Mutex<Outcome<T>>>),
+    World(Arc<Mutex<ResultSlot<T>>>),
 }
 
 /// Result of the work, once there is one, and the task that waits for it.
 #[derive(Debug)]
-pub(super) struct Outcome<T> {
+pub(super) struct ResultSlot<T> {
     value: Option<io::Result<T>>,
     waker: Option<Waker>,
 }
@@ -29,16 +29,16 @@ pub(super) fn can_begin() -> bool {
     host::future::is_running() || Handle::try_current().is_ok()
 }
 
-impl<T: Send + 'static> Blocking<T> {
+impl<T: Send + 'static> BlockingTask<T> {
     /// Begins it.
     ///
     /// # Panics
     /// If no runtime runs the caller.
-    pub(super) fn new(work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+    pub(super) fn new(work: impl FnOnce() -> T + Send + 'static) -> BlockingTask<T> {
         if !host::future::is_running() {
-            return Blocking::Runtime(tokio::task::spawn_blocking(work));
+            return BlockingTask::Runtime(tokio::task::spawn_blocking(work));
         }
-        let outcome = Arc::new(Mutex::new(Outcome { value: None, waker: None }));
+        let outcome = Arc::new(Mutex::new(ResultSlot { value: None, waker: None }));
         let tell = Arc::clone(&outcome);
         let end = move |value| {
             let mut outcome = tell.lock();
@@ -50,19 +50,19 @@ impl<T: Send + 'static> Blocking<T> {
         if let Err(e) = host::thread::spawn("blocking", work) {
             let _ = end(Err(e));
         }
-        Blocking::World(outcome)
+        BlockingTask::World(outcome)
     }
 }
 
-impl<T> Future for Blocking<T> {
+impl<T> Future for BlockingTask<T> {
     /// An error: the runtime was shut down before there was a thread. A panic of the work is
     /// resumed by the poll.
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         match &mut *self {
-            Blocking::Runtime(joined) => Pin::new(joined).poll(cx).map(finished),
-            Blocking::World(outcome) => {
+            BlockingTask::Runtime(joined) => Pin::new(joined).poll(cx).map(finished),
+            BlockingTask::World(outcome) => {
                 let mut outcome = outcome.lock();
                 match outcome.value.take() {
                     Some(value) => Poll::Ready(value),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use verbs_safe::Readable;
 
-use super::blocking::Blocking;
+use super::blocking::BlockingTask;
 use super::{Receiver, Sender};
 use crate::device::Device;
 use crate::error::ConnectError;
@@ -47,7 +47,7 @@ pub async fn connect<P: Protocol>(
     let addresses: Vec<SocketAddr> = found?.collect();
     let (device, config) = (device.clone(), config.clone());
     let connecting = move || connection::connect::<P>(&*addresses, &device, &config);
-    Ok(Blocking::new(connecting).await.map_err(system)??.into())
+    Ok(BlockingTask::new(connecting).await.map_err(system)??.into())
 }
 
 /// A [`Listener`](crate::Listener) on a tokio runtime.
@@ -119,7 +119,7 @@ impl<P: Protocol> Incoming<P> {
     ) -> Result<Connection<P>, ConnectError> {
         let (device, config) = (device.clone(), config.clone());
         let accepting = move || self.incoming.accept(&device, &config);
-        Ok(Blocking::new(accepting).await.map_err(system)??.into())
+        Ok(BlockingTask::new(accepting).await.map_err(system)??.into())
     }
 }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 
-use super::blocking::{Blocking, can_begin};
+use super::blocking::{BlockingTask, can_begin};
 use super::waiter::Waiter;
 use crate::error::RecvError;
 use crate::half::RecvHalf;
@@ -117,6 +117,6 @@ pub(super) fn drop_aside<T: Send + 'static>(half: Option<T>) {
     if let Some(half) = half
         && can_begin()
     {
-        drop(Blocking::new(move || drop(half)));
+        drop(BlockingTask::new(move || drop(half)));
     }
 }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::blocking::Blocking;
+use super::blocking::BlockingTask;
 use super::receiver::drop_aside;
 use super::waiter::Waiter;
 use crate::error::{CloseReason, SendError};
@@ -21,7 +21,7 @@ pub struct Sender<S: SendHalf + 'static> {
     half: Option<S>,
     waiter: Waiter,
     /// The goodbye, on a thread for blocking work.
-    closing: Option<Blocking<Result<(), SendError>>>,
+    closing: Option<BlockingTask<Result<(), SendError>>>,
 }
 
 /// Nothing in it is pinned.
@@ -143,7 +143,7 @@ impl<S: SendHalf + 'static> Sender<S> {
             let _ = ready!(self.poll_all(cx));
         }
         if let Some(half) = self.half.take() {
-            self.closing = Some(Blocking::new(move || half.close()));
+            self.closing = Some(BlockingTask::new(move || half.close()));
         }
         let Some(closing) = &mut self.closing else { return Poll::Ready(Ok(())) };
         let closed = ready!(Pin::new(closing).poll(cx));
@@ -167,7 +167,7 @@ impl<S: SendHalf + 'static> Sender<S> {
                 tracing::debug!(error = %e, "closed before all was delivered");
             }
         };
-        drop(Blocking::new(closing));
+        drop(BlockingTask::new(closing));
     }
 
     /// Returns the outcome of `attempt`; as long as it has none, arms the half.

@@ -7,7 +7,7 @@ pub(super) const SIGNALLED: SendFlags =
     SendFlags { signalled: true, solicited: false, fence: false };
 
 /// A ring that READs land in: of one thread that receives, or of several.
-pub trait Landing {
+pub trait ReadRing {
     /// Stages a READ whose completion is seen: see [`LandingRing::stage_read`].
     fn read(&mut self, queue: &mut SendQueue, len: u32, from: RemoteSpan) -> Result<(), LandError>;
 
@@ -34,7 +34,7 @@ pub trait Landing {
     fn capacity(&self) -> usize;
 }
 
-impl Landing for LandingRing {
+impl ReadRing for LandingRing {
     fn read(&mut self, queue: &mut SendQueue, len: u32, from: RemoteSpan) -> Result<(), LandError> {
         self.stage_read(queue, len, from, SIGNALLED)
     }
@@ -73,7 +73,7 @@ impl Landing for LandingRing {
     }
 }
 
-impl Landing for SharedLandingRing {
+impl ReadRing for SharedLandingRing {
     fn read(&mut self, queue: &mut SendQueue, len: u32, from: RemoteSpan) -> Result<(), LandError> {
         self.stage_read(queue, len, from, SIGNALLED)
     }

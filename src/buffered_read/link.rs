@@ -13,7 +13,7 @@ use verbs_safe::{
     RecvQueue, RegionId, RingBytes, SendQueue, SharedLandingRing, SharedRegion,
 };
 
-use super::landing::Landing;
+use super::landing::ReadRing;
 use crate::checked::{self, checked_bytes};
 use crate::error::{CloseReason, ProtocolError, close_reason};
 use crate::peer::Peer;
@@ -63,7 +63,7 @@ impl ReceiverStats {
 
 /// One sender's ring, as its receiver sees it.
 #[derive(Debug)]
-pub struct Link<R = LandingRing> {
+pub struct BufferedReadLink<R = LandingRing> {
     pub(super) peer: Peer,
     pub(super) reader: Reader,
     pub(super) ring: R,
@@ -103,7 +103,7 @@ impl Drop for Passing<'_> {
 }
 
 /// A record to be handed out: the position of its payload, and the record itself.
-type Found = (u64, Record);
+type TakenRecord = (u64, Record);
 
 /// Completions polled at a time: what a link has on its way.
 pub(super) const POLL_BATCH: usize = 32;
@@ -113,16 +113,21 @@ const ROUNDS: u32 = 3;
 /// Pauses of the processor between two looks at a tail: each look holds the sender up.
 const PAUSES: u32 = 16;
 
-impl Link {
+impl BufferedReadLink {
     /// Lets several threads receive, if none has received yet.
     // The error is the link itself, unchanged.
     #[allow(clippy::result_large_err)]
-    pub(super) fn share(self) -> Result<(Link<SharedLandingRing>, Claims), Link> {
-        let Link { peer, reader, ring, queue, wake_ups, control, cq, channel, .. } = self;
-        let Link { batch, tail, tail_id, source, block, ended, is_broken, work, .. } = self;
+    pub(super) fn share(
+        self,
+    ) -> Result<(BufferedReadLink<SharedLandingRing>, Claims), BufferedReadLink> {
+        let BufferedReadLink { peer, reader, ring, queue, wake_ups, control, cq, channel, .. } =
+            self;
+        let BufferedReadLink {
+            batch, tail, tail_id, source, block, ended, is_broken, work, ..
+        } = self;
         macro_rules! with {
             ($ring:expr) => {
-                Link {
+                BufferedReadLink {
                     peer,
                     ring: $ring,
                     reader,
@@ -153,7 +158,7 @@ impl Link {
     }
 }
 
-impl<R: Landing> Link<R> {
+impl<R: ReadRing> BufferedReadLink<R> {
     pub(super) fn qp(&self) -> &ConnectedQp {
         &self.control
     }
@@ -174,7 +179,7 @@ impl<R: Landing> Link<R> {
 }
 
 /// Handing out.
-impl Link {
+impl BufferedReadLink {
     /// The next message that has landed.
     #[inline]
     pub(super) fn next(&mut self) -> Option<RingBytes> {
@@ -205,7 +210,7 @@ impl Link {
 
     /// Takes the next message that has landed; `None` where there is none yet, or never will be.
     #[inline]
-    fn take(&mut self) -> Option<Found> {
+    fn take(&mut self) -> Option<TakenRecord> {
         loop {
             let at = self.reader.ring().read_pointer();
             let header = self.ring.word(at)?;
@@ -240,7 +245,7 @@ impl Link {
 }
 
 /// Driving the device.
-impl<R: Landing> Link<R> {
+impl<R: ReadRing> BufferedReadLink<R> {
     /// Posts the next READs, and tells the sender the head that is due. Returns whether there
     /// may be messages to hand out.
     pub(super) fn drive(&mut self) -> bool {
@@ -378,7 +383,7 @@ fn take_wake_up(
 }
 
 /// Ending.
-impl<R: Landing> Link<R> {
+impl<R: ReadRing> BufferedReadLink<R> {
     /// Ends the link; the first reason is kept. A sender that has sent its FIN, and was told
     /// that all was read, may go before its device has answered us: that is a close.
     pub(super) fn fail(&mut self, reason: CloseReason) {

@@ -7,17 +7,19 @@ use std::time::Duration;
 
 use verbs_safe::{Armed, CompletionChannel, WaitError, Wakeup};
 
-use super::link::{Link, ReceiverStats};
+use super::link::{BufferedReadLink, ReceiverStats};
 use super::{Config, Message};
 use crate::arm::{Arm, Arming, is_same};
 use crate::common::Common;
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::{RecvHalf, driven};
-use crate::keepalive::{Rounds, SILENT};
+use crate::keepalive::{ProbeRounds, SILENT};
 use crate::new_pair::LinkHost;
 use crate::peer::Peer;
 use crate::ring::turns::Turns;
-use crate::wait::{Deadline, Idle, POLL_SLEEP, Step, WaitStrategy, poll_after, shares_processor};
+use crate::wait::{
+    Deadline, Idle, POLL_SLEEP, WaitStep, WaitStrategy, poll_after, shares_processor,
+};
 use crate::wire::ConnectedQp;
 
 pub use shared::{SharedMessage, SharedReceiver, Transfers};
@@ -32,12 +34,12 @@ pub use shared::{SharedMessage, SharedReceiver, Transfers};
 /// meanwhile.
 #[derive(Debug)]
 pub struct Receiver {
-    links: Vec<Option<Box<Link>>>,
+    links: Vec<Option<Box<BufferedReadLink>>>,
     /// The place of the current peer.
     current: u32,
     turns: Turns,
     /// Links that are over, until their last request has completed.
-    leaving: Vec<Link>,
+    leaving: Vec<BufferedReadLink>,
     next_peer: u32,
     max_peers: u32,
     common: Common,
@@ -46,7 +48,7 @@ pub struct Receiver {
     /// come: else each READ of a tail would wake the program, which would have the tail read again.
     quiet: Option<Deadline>,
     /// Rounds in which the tails of peers that rest are read as well.
-    rounds: Rounds,
+    rounds: ProbeRounds,
     losses: Losses,
     /// There was a try since then: a program that polls does not wait for the descriptor.
     has_tried: bool,
@@ -71,7 +73,7 @@ impl Receiver {
             common: config.common,
             arming: Arming::default(),
             quiet: None,
-            rounds: Rounds::default(),
+            rounds: ProbeRounds::default(),
             losses: Losses::default(),
             has_tried: false,
             max_sleep: config.max_sleep.max(Self::SHORTEST_SLEEP),
@@ -102,9 +104,9 @@ impl Receiver {
 }
 
 impl LinkHost for Receiver {
-    type Link = Box<Link>;
+    type Link = Box<BufferedReadLink>;
 
-    fn add(&mut self, mut link: Box<Link>) -> Peer {
+    fn add(&mut self, mut link: Box<BufferedReadLink>) -> Peer {
         let peer = Peer(self.next_peer);
         self.next_peer += 1;
         link.peer = peer;
@@ -145,14 +147,14 @@ impl driven::Receiver for Receiver {
 impl Receiver {
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     fn stop(&mut self) {
-        let mut links: Vec<Link> =
+        let mut links: Vec<BufferedReadLink> =
             self.links.iter_mut().filter_map(Option::take).map(|link| *link).collect();
         links.iter_mut().for_each(|link| link.stop());
         links.append(&mut self.leaving);
         let linger = self.common.linger;
         let mut idle = Idle::new(WaitStrategy::Spin, Deadline::after(linger), linger);
         while !links.iter_mut().all(|link| link.is_quiet()) {
-            if idle.step() == Step::TimedOut {
+            if idle.step() == WaitStep::TimedOut {
                 break;
             }
         }
@@ -291,7 +293,8 @@ impl Receiver {
     /// Requests an event for the next completion of every link that announces them on
     /// `channel`.
     fn arm_links(&mut self, channel: &CompletionChannel) -> Vec<Armed> {
-        let is_its = |link: &&mut Box<Link>| link.channel().is_some_and(|c| is_same(c, channel));
+        let is_its =
+            |link: &&mut Box<BufferedReadLink>| link.channel().is_some_and(|c| is_same(c, channel));
         self.links.iter_mut().flatten().filter(is_its).filter_map(|link| link.arm()).collect()
     }
 
@@ -325,11 +328,11 @@ fn recv_until<R, T>(
             done => return done,
         }
         match idle.step() {
-            Step::Again => {}
+            WaitStep::Again => {}
             // The READ of the tail is the probe.
-            Step::Probe => tracing::debug!("{SILENT}"),
-            Step::Sleep(time) => sleep(receiver, time, &mut idle)?,
-            Step::TimedOut => return Err(RecvError::TimedOut),
+            WaitStep::Probe => tracing::debug!("{SILENT}"),
+            WaitStep::Sleep(time) => sleep(receiver, time, &mut idle)?,
+            WaitStep::TimedOut => return Err(RecvError::TimedOut),
         }
     }
 }

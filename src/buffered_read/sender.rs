@@ -61,12 +61,12 @@ pub struct Sender {
     block: Arc<ControlBlock>,
     batch: CompletionBatch,
     /// The receiver's state as the last look of a wait has shown it.
-    known: Heard,
+    known: ReceiverSnapshot,
     stats: SenderStats,
 }
 
 /// A receiver's state: its head, up to where all has landed, and whether it has seen the end.
-type Heard = (u64, u64, bool);
+type ReceiverSnapshot = (u64, u64, bool);
 
 /// Making, inspecting.
 impl Sender {
@@ -79,7 +79,7 @@ impl Sender {
             shared: None,
             block: Arc::new(block),
             batch: CompletionBatch::new(4),
-            known: Heard::default(),
+            known: ReceiverSnapshot::default(),
             stats: SenderStats::default(),
         }
     }

@@ -11,7 +11,7 @@ use verbs_safe::{
     QueuePair, QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig,
 };
 
-use super::link::{Link, POLL_BATCH, ReceiverStats, WORDS_BYTES};
+use super::link::{BufferedReadLink, POLL_BATCH, ReceiverStats, WORDS_BYTES};
 use super::sender::Sender;
 use super::{BufferedRead, Config, Receiver};
 use crate::common::Common;
@@ -26,7 +26,7 @@ use crate::ring::{Layout, RingShape};
 use crate::sending::Half;
 use crate::setup::{Agreement, unfit};
 use crate::wait::WaitStrategy;
-use crate::waiting::Waiting;
+use crate::waiting::CqWaiting;
 use crate::wire::{completion_queue, tracker};
 
 /// Requests of a receiver that may be on their way.
@@ -37,7 +37,7 @@ const WAKE_UPS: u32 = 1;
 pub(super) const SENDER_DEPTH: u32 = 4;
 
 type NewSender = HalfDraft<HalfOffer, Sender>;
-type NewLink = HalfDraft<HalfOffer, Box<Link>, Receiver>;
+type NewLink = HalfDraft<HalfOffer, Box<BufferedReadLink>, Receiver>;
 
 impl Served for BufferedRead {
     const ID: ProtocolId = ProtocolId::BUFFERED_READ;
@@ -69,7 +69,7 @@ impl Protocol for BufferedRead {
         // Its completions are polled for, as nothing announces what the receiver writes: no thread
         // sleeps on them.
         let polled = Common { wait: WaitStrategy::Spin, ..config.common };
-        let mut waiting = Waiting::create(device, SENDER_DEPTH, polled)?;
+        let mut waiting = CqWaiting::create(device, SENDER_DEPTH, polled)?;
         waiting.common = config.common;
         let shape = QueuePairConfig {
             max_send_wr: SENDER_DEPTH,
@@ -139,7 +139,7 @@ impl Protocol for BufferedRead {
             let none = || device.error("use a queue pair", &"it has no receive side");
             let wake_ups = recv.ok_or_else(none)?;
             let source = (offer.place, offer.bytes());
-            Ok(Box::new(Link {
+            Ok(Box::new(BufferedReadLink {
                 peer: Peer(u32::MAX),
                 reader,
                 ring,

@@ -11,7 +11,7 @@ use crate::checked::{self, checked_bytes};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError};
 use crate::places::Peered;
-use crate::posting::{Posting, field};
+use crate::posting::{QpPosting, field};
 use crate::ring::memory::{ControlBlock, remote};
 
 /// Bytes of a head and a count.
@@ -19,9 +19,9 @@ pub(super) const UPDATE_BYTES: u32 = checked_bytes(2) as u32;
 
 /// One peer of a receiver.
 #[derive(Debug)]
-pub struct Link {
+pub struct BufferedWriteLink {
     /// Nothing more arrives once it has ended.
-    posting: Posting,
+    posting: QpPosting,
     /// Receives for immediates; `None` where the tail is written.
     recv: Option<RecvQueue<()>>,
     pub(super) core: WriteReceiver,
@@ -40,23 +40,23 @@ pub struct Link {
 }
 
 /// A tail as it was found.
-struct Tail {
+struct SeenTail {
     word: u64,
     told: AdvertisedCursor,
     inline: Option<InlineRecord>,
 }
 
 /// Making, inspecting.
-impl Link {
+impl BufferedWriteLink {
     pub(super) fn new(
-        posting: Posting,
+        posting: QpPosting,
         recv: Option<RecvQueue<()>>,
         core: WriteReceiver,
         ring: SharedRegion,
         block: ControlBlock,
         peer_block: Place,
-    ) -> Link {
-        Link {
+    ) -> BufferedWriteLink {
+        BufferedWriteLink {
             posting,
             recv,
             core,
@@ -103,12 +103,12 @@ impl Link {
     }
 }
 
-impl Peered for Link {
-    field!(posting, posting_mut: Posting);
+impl Peered for BufferedWriteLink {
+    field!(posting, posting_mut: QpPosting);
 }
 
 /// Arrival of tails and messages.
-impl Link {
+impl BufferedWriteLink {
     /// Reports whether the peer has written another tail, or is about to.
     #[inline]
     pub(super) fn is_news(&self) -> bool {
@@ -122,7 +122,7 @@ impl Link {
     }
 
     #[inline]
-    fn take_in(&mut self, tail: Tail) -> bool {
+    fn take_in(&mut self, tail: SeenTail) -> bool {
         match self.take_tail(tail) {
             Ok(0) if !self.core.has_ended() => false,
             Ok(_) => {
@@ -137,7 +137,7 @@ impl Link {
     }
 
     #[inline]
-    fn take_tail(&mut self, tail: Tail) -> Result<u64, PushedError> {
+    fn take_tail(&mut self, tail: SeenTail) -> Result<u64, PushedError> {
         let new = match &tail.inline {
             Some(record) => self.core.on_inline_tail(tail.told, record.bytes()),
             None => self.core.on_tail(tail.told),
@@ -148,9 +148,9 @@ impl Link {
 
     /// The tail that the peer has written; `None` while it is being written.
     #[inline]
-    fn told(&self) -> Option<Tail> {
+    fn told(&self) -> Option<SeenTail> {
         let line = self.block.tail_line();
-        inline_record::get(line).map(|(told, inline)| Tail { word: line[0], told, inline })
+        inline_record::get(line).map(|(told, inline)| SeenTail { word: line[0], told, inline })
     }
 
     /// Takes the inline record of a new tail, if there is nothing else to hand out, and if all
@@ -279,7 +279,7 @@ impl Link {
 }
 
 /// Reporting to the peer.
-impl Link {
+impl BufferedWriteLink {
     /// Tells the sender how far this end has come, when that is due; whether nothing is due
     /// any more. Where the send queue is full, it is still due.
     #[inline]

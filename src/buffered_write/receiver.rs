@@ -10,17 +10,17 @@ use conn_core::ring::{HEADER_BYTES, record_bytes};
 use verbs_safe::{CompletionBatch, CompletionQueue, SharedView};
 
 use super::Config;
-use super::link::Link;
+use super::link::BufferedWriteLink;
 use crate::arm::Arm;
-use crate::copies::{Copies, Message};
+use crate::copies::{CopyPool, Message};
 use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::half::RecvHalf;
 use crate::new_pair::LinkHost;
 use crate::peer::Peer;
-use crate::places::{Place, Places};
+use crate::places::{LinkPlace, LinkPlaces};
 use crate::taking::Takes;
 use crate::wait::Deadline;
-use crate::waiting::{Waiting, Waits};
+use crate::waiting::{CqWaiting, Waits};
 use taking::{InRing, Open, copy, take_from, take_in_place};
 
 /// Counters of what a receiver has done so far.
@@ -47,12 +47,12 @@ pub struct ReceiverStats {
 /// The receiver updates and probes its peers in the calls that receive.
 #[derive(Debug)]
 pub struct Receiver {
-    waiting: Waiting,
+    waiting: CqWaiting,
     batch: CompletionBatch,
-    places: Places<Link>,
+    places: LinkPlaces<BufferedWriteLink>,
     /// Receives that a link has for immediates, at most.
     window: u32,
-    chunks: Copies,
+    chunks: CopyPool,
     open: Option<Open>,
     /// Places of links whose tails are polled: the ones that were not silent for long, and
     /// all of them.
@@ -70,13 +70,13 @@ pub struct Receiver {
 
 /// Making, inspecting.
 impl Receiver {
-    pub(super) fn new(waiting: Waiting, config: &Config, max_peers: u32) -> Receiver {
+    pub(super) fn new(waiting: CqWaiting, config: &Config, max_peers: u32) -> Receiver {
         Receiver {
             waiting,
             batch: CompletionBatch::new(config.poll_batch as usize),
-            places: Places::new(max_peers),
+            places: LinkPlaces::new(max_peers),
             window: config.window(),
-            chunks: Copies::new(),
+            chunks: CopyPool::new(),
             open: None,
             hot: Vec::new(),
             polled: Vec::new(),
@@ -123,7 +123,7 @@ impl Receiver {
 
     /// Makes the copies long enough for the link's messages. An open copy is closed, and its
     /// link served again: the copies may be replaced, and messages are taken from filled ones.
-    fn chunks_hold(&mut self, link: &Link) {
+    fn chunks_hold(&mut self, link: &BufferedWriteLink) {
         if let Some(open) = self.open.take() {
             // Its messages are copied again in the link's next turn.
             self.places.make_ready(open.place);
@@ -133,9 +133,9 @@ impl Receiver {
 }
 
 impl LinkHost for Receiver {
-    type Link = Link;
+    type Link = BufferedWriteLink;
 
-    fn add(&mut self, link: Link) -> Peer {
+    fn add(&mut self, link: BufferedWriteLink) -> Peer {
         self.chunks_hold(&link);
         let is_polled = link.is_polled();
         let (at, peer) = self.places.add(link);
@@ -375,7 +375,7 @@ impl Receiver {
     #[inline]
     fn close_copy(&mut self, at: u32) {
         self.open = None;
-        let Some(Place { link, .. }) = self.places.get_mut(at) else { return };
+        let Some(LinkPlace { link, .. }) = self.places.get_mut(at) else { return };
         link.core.on_freed(link.core.read_pointer());
         link.see_end();
         let (is_settled, has_more) = (link.settle(), link.has_more() || !link.is_open());
@@ -407,7 +407,7 @@ impl Receiver {
     #[inline(never)]
     fn go_on(
         &mut self,
-        mut open: impl FnMut(&mut Place<Link>, &mut Copies, u32) -> Option<Open>,
+        mut open: impl FnMut(&mut LinkPlace<BufferedWriteLink>, &mut CopyPool, u32) -> Option<Open>,
     ) -> Result<(), RecvError> {
         loop {
             while let Some(at) = self.places.next_ready() {
@@ -434,7 +434,7 @@ impl Receiver {
     fn serve(
         &mut self,
         at: u32,
-        open: impl FnOnce(&mut Place<Link>, &mut Copies, u32) -> Option<Open>,
+        open: impl FnOnce(&mut LinkPlace<BufferedWriteLink>, &mut CopyPool, u32) -> Option<Open>,
     ) -> Result<bool, RecvError> {
         let Some(place) = self.places.get_mut(at) else { return Ok(false) };
         self.open = open(place, &mut self.chunks, at);
@@ -455,7 +455,7 @@ impl Receiver {
 }
 
 /// Counts the work of a link, too.
-fn with_work_of(stats: ReceiverStats, place: &Place<Link>) -> ReceiverStats {
+fn with_work_of(stats: ReceiverStats, place: &LinkPlace<BufferedWriteLink>) -> ReceiverStats {
     ReceiverStats {
         messages: stats.messages + place.messages,
         work_requests: stats.work_requests + place.link.work_requests(),

@@ -7,7 +7,7 @@ use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
 use verbs_safe::{QueuePairConfig, RecvSide, RemoteAccess};
 
 use super::config::Tail;
-use super::link::{Link, UPDATE_BYTES};
+use super::link::{BufferedWriteLink, UPDATE_BYTES};
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::{BufferedWrite, Config};
@@ -19,7 +19,7 @@ use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, place, register_ring};
 use crate::setup::{PeerHalf, unfit};
-use crate::waiting::Waiting;
+use crate::waiting::CqWaiting;
 use crate::wire::{entries_for, tracker};
 use crate::writing::Writing;
 
@@ -32,7 +32,7 @@ const LINK_CONTROL: u32 = 2;
 const STRAIGHT: u32 = 32 << 10;
 
 type NewSender = HalfDraft<HalfOffer, Sender>;
-type NewLink = HalfDraft<HalfOffer, Link, Receiver>;
+type NewLink = HalfDraft<HalfOffer, BufferedWriteLink, Receiver>;
 
 impl Served for BufferedWrite {
     const ID: ProtocolId = ProtocolId::BUFFERED_WRITE;
@@ -50,14 +50,14 @@ impl Protocol for BufferedWrite {
         _: Option<&NoPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries_for(LINK_QUEUE + config.window() + 1, max_peers)?;
-        let waiting = Waiting::create(device, entries, config.common)?;
+        let waiting = CqWaiting::create(device, entries, config.common)?;
         Ok(Receiver::new(waiting, config, max_peers))
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + SENDER_CONTROL;
-        let waiting = Waiting::create(device, depth, config.common)?;
+        let waiting = CqWaiting::create(device, depth, config.common)?;
         let (inline, zcopy) = inline_bytes(device, &config);
         let shape = QueuePairConfig {
             max_send_wr: depth,
@@ -130,7 +130,7 @@ impl Protocol for BufferedWrite {
             let tracker = tracker(LINK_QUEUE - LINK_CONTROL, LINK_CONTROL, LINK_QUEUE / 4);
             let (posting, recv) = pair.connect(&peer.endpoint, wire, tracker, AtEnd::Err)?;
             let core = WriteReceiver::new(geometry, told_bytes, (window > 0).then_some(window));
-            Ok(Link::new(posting, recv, core, ring, block, peer_block))
+            Ok(BufferedWriteLink::new(posting, recv, core, ring, block, peer_block))
         }))
     }
 }

@@ -27,7 +27,8 @@ static SUSPICIONS: Mutex<Vec<Suspicion>> = Mutex::new(Vec::new());
 /// Compares the peer's GID with the address of its stream, which has these ends (here, there).
 /// Warns once where they differ for no reason that is known.
 pub(crate) fn look(own: &[u8; 16], ends: Option<(SocketAddr, SocketAddr)>, peer: &[u8; 16]) {
-    let Some(suspicion) = ends.and_then(|ends| Suspicion::of(ip_of(own), ends, ip_of(peer))) else {
+    let Some(suspicion) = ends.and_then(|ends| Suspicion::find(ip_of(own), ends, ip_of(peer)))
+    else {
         return;
     };
     let mut known = SUSPICIONS.lock();
@@ -48,7 +49,11 @@ pub(super) fn about(gid: IpAddr) -> Option<Suspicion> {
 
 impl Suspicion {
     /// `own` is the address of this end's device.
-    fn of(own: IpAddr, (here, there): (SocketAddr, SocketAddr), gid: IpAddr) -> Option<Suspicion> {
+    fn find(
+        own: IpAddr,
+        (here, there): (SocketAddr, SocketAddr),
+        gid: IpAddr,
+    ) -> Option<Suspicion> {
         let (here, stream) = (here.ip().to_canonical(), there.ip().to_canonical());
         // Within a machine nothing is translated.
         if gid == stream || stream.is_loopback() || gid.is_unspecified() {

@@ -9,21 +9,24 @@ use host::sync::Mutex;
 use verbs_safe::{Buffer, BufferConfig, ProtectionDomain};
 
 use crate::error::CloseReason;
-use crate::wakeup::Wakeup;
+use crate::wakeup::EventfdWakeup;
 
 /// Place where messages that are freed on any thread leave their buffers.
 #[derive(Debug)]
-pub(super) struct Returns {
+pub(super) struct FreedBuffers {
     /// `None`: a buffer that its user has kept. Under a lock, which is free but while a buffer
     /// is put in or all are taken out: it costs little beside the READ of a message.
     /// `None` in place of all: the receiver has gone.
     freed: Mutex<Option<Vec<Option<Buffer>>>>,
-    wakeup: Wakeup,
+    wakeup: EventfdWakeup,
 }
 
-impl Returns {
-    fn new() -> std::io::Result<Arc<Returns>> {
-        Ok(Arc::new(Returns { freed: Mutex::new(Some(Vec::new())), wakeup: Wakeup::new()? }))
+impl FreedBuffers {
+    fn new() -> std::io::Result<Arc<FreedBuffers>> {
+        Ok(Arc::new(FreedBuffers {
+            freed: Mutex::new(Some(Vec::new())),
+            wakeup: EventfdWakeup::new()?,
+        }))
     }
 
     pub(super) fn give(&self, buffer: Option<Buffer>) {
@@ -39,7 +42,7 @@ impl Returns {
 /// The buffers of one receiver. They are registered when they are first needed, so that a
 /// receiver whose user has buffers of his own takes no memory for them.
 #[derive(Debug)]
-pub(super) struct Landing {
+pub(super) struct LandingBuffers {
     pd: ProtectionDomain,
     buffer_bytes: usize,
     /// Buffers at most: free ones, those that are read into, and those of messages.
@@ -48,13 +51,13 @@ pub(super) struct Landing {
     free: Vec<Buffer>,
     /// The receiver waits for a message, and so for a buffer.
     pub(super) is_wanted: bool,
-    returns: Option<Arc<Returns>>,
+    returns: Option<Arc<FreedBuffers>>,
 }
 
-impl Landing {
-    pub(super) fn new(pd: ProtectionDomain, buffer_bytes: u32, most: usize) -> Landing {
+impl LandingBuffers {
+    pub(super) fn new(pd: ProtectionDomain, buffer_bytes: u32, most: usize) -> LandingBuffers {
         let (buffer_bytes, free) = (buffer_bytes as usize, Vec::new());
-        Landing { pd, buffer_bytes, most, made: 0, free, is_wanted: false, returns: None }
+        LandingBuffers { pd, buffer_bytes, most, made: 0, free, is_wanted: false, returns: None }
     }
 
     pub(super) fn buffer_bytes(&self) -> usize {
@@ -100,15 +103,15 @@ impl Landing {
     }
 
     /// Returns the place where a message leaves its buffer.
-    pub(super) fn home(&mut self) -> Result<Arc<Returns>, CloseReason> {
+    pub(super) fn home(&mut self) -> Result<Arc<FreedBuffers>, CloseReason> {
         let returns = match self.returns.take() {
             Some(returns) => returns,
-            None => Returns::new().map_err(|e| CloseReason::Device(e.to_string()))?,
+            None => FreedBuffers::new().map_err(|e| CloseReason::Device(e.to_string()))?,
         };
         Ok(Arc::clone(self.returns.insert(returns)))
     }
 
-    pub(super) fn is_home(&self, returns: &Arc<Returns>) -> bool {
+    pub(super) fn is_home(&self, returns: &Arc<FreedBuffers>) -> bool {
         self.returns.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, returns))
     }
 
@@ -149,7 +152,7 @@ impl Landing {
     }
 }
 
-impl Drop for Landing {
+impl Drop for LandingBuffers {
     fn drop(&mut self) {
         if let Some(returns) = &self.returns {
             let freed = returns.freed.lock().take();

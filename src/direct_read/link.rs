@@ -14,19 +14,19 @@ use verbs_safe::{
     Completion, LoanId, RecvQueue, RemoteSpan, SendFlags, SendOp, SharedRegion, WcError, WcStatus,
 };
 
-use super::room::{Room, RoomKind};
+use super::room::{ReadSink, SinkKind};
 use crate::checked;
 use crate::error::{BadRequest, CloseReason, ProtocolError, internal_error};
 use crate::peer::Peer;
-use crate::posting::{Posting, in_room};
+use crate::posting::{QpPosting, in_room};
 use crate::wait::{Deadline, SILENT_DEVICE};
 use crate::wire::PROBE;
 
 /// One sender, as its receiver knows it.
 #[derive(Debug)]
-pub struct Link {
+pub struct DirectReadLink {
     pub(crate) peer: Peer,
-    pub(crate) posting: Posting,
+    pub(crate) posting: QpPosting,
     /// Its own buffers for requests; `None` where they are shared.
     pub(crate) recv: Option<RecvQueue<()>>,
     reads: Reads<Box<[ReadSlot]>>,
@@ -38,7 +38,7 @@ pub struct Link {
     /// Signals of messages that are not acknowledged, by their numbers.
     signals: VecDeque<Place>,
     /// Messages that are being read, in order.
-    landings: VecDeque<Landing>,
+    landings: VecDeque<ReadInProgress>,
     /// READs in flight, in order.
     posted: VecDeque<WrId>,
     /// Something has come from it since the last probe.
@@ -59,11 +59,11 @@ pub struct Link {
 
 /// A message that is being read.
 #[derive(Debug)]
-struct Landing {
+struct ReadInProgress {
     number: u64,
     ticket: u64,
     loan: LoanId,
-    kind: RoomKind,
+    kind: SinkKind,
     remote: RemoteSpan,
 }
 
@@ -82,28 +82,28 @@ pub(crate) struct Landed {
     pub(crate) ticket: u64,
     pub(crate) peer: Peer,
     pub(crate) len: u64,
-    pub(crate) room: Room,
+    pub(crate) room: ReadSink,
     pub(crate) ended: Option<CloseReason>,
 }
 
 /// A message that has come from the sender.
-pub(crate) enum Came {
+pub(crate) enum SenderMessage {
     Request(Arrived),
     Notice,
 }
 
 /// Making.
-impl Link {
+impl DirectReadLink {
     /// It gets its peer's number when it joins a receiver.
     pub(crate) fn new(
-        posting: Posting,
+        posting: QpPosting,
         recv: Option<RecvQueue<()>>,
         reads: Reads<Box<[ReadSlot]>>,
         memory: Option<SharedRegion>,
         counts: Option<Place>,
         too_early: bool,
-    ) -> Link {
-        Link {
+    ) -> DirectReadLink {
+        DirectReadLink {
             peer: Peer(u32::MAX),
             posting,
             recv,
@@ -180,19 +180,23 @@ impl Link {
 }
 
 /// Messages from the sender, and completions.
-impl Link {
+impl DirectReadLink {
     /// A received message: a request, or a notice if it has an immediate.
-    pub(crate) fn received(&mut self, imm: Option<u32>, bytes: &[u8]) -> Result<Came, CloseReason> {
+    pub(crate) fn received(
+        &mut self,
+        imm: Option<u32>,
+        bytes: &[u8],
+    ) -> Result<SenderMessage, CloseReason> {
         self.heard = true;
         let protocol = |violation| CloseReason::Protocol(violation);
         let Some(imm) = imm else {
             let bad = |e| protocol(ProtocolError::Request(e));
-            return self.request(bytes).map(Came::Request).map_err(bad);
+            return self.request(bytes).map(SenderMessage::Request).map_err(bad);
         };
         let notice = Notice::decode(imm).map_err(|e| protocol(ProtocolError::Control(e.0)))?;
         let taken = self.reads.on_notice(notice).map_err(BadRequest::Untimely);
         taken.map_err(|e| protocol(ProtocolError::Request(e)))?;
-        Ok(Came::Notice)
+        Ok(SenderMessage::Notice)
     }
 
     fn request(&mut self, bytes: &[u8]) -> Result<Arrived, BadRequest> {
@@ -241,19 +245,24 @@ fn close_reason(error: WcError) -> CloseReason {
 }
 
 /// Deciding.
-impl Link {
+impl DirectReadLink {
     /// Reads a request that arrived here into a buffer or a file.
-    pub(crate) fn read(&mut self, arrived: &Arrived, room: Room, ticket: u64) -> Result<(), Room> {
+    pub(crate) fn read(
+        &mut self,
+        arrived: &Arrived,
+        room: ReadSink,
+        ticket: u64,
+    ) -> Result<(), ReadSink> {
         let kind = room.kind();
         let loan = room.lend(self.posting.queue_mut())?;
         let Ok(number) = self.reads.read(arrived.len) else {
             debug_assert!(false, "a request that arrived is undecided");
-            let room = Room::reclaim(loan, kind, self.posting.queue_mut());
+            let room = ReadSink::reclaim(loan, kind, self.posting.queue_mut());
             return Err(room.expect("nothing uses it yet"));
         };
         let Place { addr, rkey } = arrived.memory;
         let remote = RemoteSpan { addr, rkey, len: arrived.len };
-        self.landings.push_back(Landing { number, ticket, loan, kind, remote });
+        self.landings.push_back(ReadInProgress { number, ticket, loan, kind, remote });
         Ok(())
     }
 
@@ -282,12 +291,12 @@ impl Link {
     /// not in the device's hands any more.
     pub(crate) fn landed(&mut self) -> Option<Landed> {
         loop {
-            let &Landing { number, ticket, loan, kind, remote } = self.landings.front()?;
+            let &ReadInProgress { number, ticket, loan, kind, remote } = self.landings.front()?;
             let finished = number <= self.reads.finished();
             if !finished && self.posting.ended().is_none() {
                 return None;
             }
-            let room = Room::reclaim(loan, kind, self.posting.queue_mut());
+            let room = ReadSink::reclaim(loan, kind, self.posting.queue_mut());
             if room.is_none() && !self.is_given_up() {
                 return None;
             }
@@ -296,7 +305,7 @@ impl Link {
                 let ended = self.posting.ended().filter(|_| !finished).cloned();
                 return Some(Landed { ticket, peer: self.peer, len: remote.len, room, ended });
             }
-            self.lost_buffers += usize::from(kind == RoomKind::Message);
+            self.lost_buffers += usize::from(kind == SinkKind::Message);
         }
     }
 
@@ -309,7 +318,7 @@ impl Link {
 }
 
 /// Posting.
-impl Link {
+impl DirectReadLink {
     /// Posts the READs and acknowledgements that are due and have room.
     pub(crate) fn work(&mut self) {
         if self.posting.ended().is_some() {
@@ -345,7 +354,7 @@ impl Link {
     fn stage_read(&mut self, part: ReadPart) -> Result<(), CloseReason> {
         // The newest ones are at the end, and READs are posted as soon as there is room.
         let landing = self.landings.iter().rev().find(|l| l.number == part.number);
-        let Some(Landing { loan, remote, .. }) = landing else {
+        let Some(ReadInProgress { loan, remote, .. }) = landing else {
             return Err(internal_error(verbs_safe::StageError::UnknownRegion));
         };
         // The request was checked: it does not reach beyond the address space.

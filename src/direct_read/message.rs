@@ -5,9 +5,9 @@ use std::sync::Arc;
 use verbs_safe::Buffer;
 
 use super::ReadError;
-use super::landing::{Landing, Returns};
+use super::landing::{FreedBuffers, LandingBuffers};
 use super::link::Landed;
-use super::room::Room;
+use super::room::ReadSink;
 use crate::half::received_message;
 use crate::peer::Peer;
 
@@ -37,17 +37,17 @@ pub struct Message {
     len: usize,
     peer: Peer,
     /// Place that the buffer goes to, if it is the receiver's.
-    home: Option<Arc<Returns>>,
+    home: Option<Arc<FreedBuffers>>,
 }
 
 impl Message {
     /// In a buffer of the receiver's.
-    pub(super) fn lent(buffer: Buffer, len: usize, peer: Peer, home: Arc<Returns>) -> Message {
+    pub(super) fn lent(buffer: Buffer, len: usize, peer: Peer, home: Arc<FreedBuffers>) -> Message {
         Message { buffer: Some(buffer), len, peer, home: Some(home) }
     }
 
     /// The buffer, if it is of this receiver, which is here and takes it itself.
-    pub(super) fn free_into(mut self, landing: &Landing) -> Option<Buffer> {
+    pub(super) fn free_into(mut self, landing: &LandingBuffers) -> Option<Buffer> {
         let is_here = self.home.as_ref().is_some_and(|home| landing.is_home(home));
         if is_here { self.buffer.take() } else { None }
     }
@@ -87,7 +87,7 @@ received_message!(Message, |message| {
 /// A message that was read into a buffer, or why it was not.
 pub(super) fn message(landed: Landed) -> Result<Message, ReadError> {
     let Landed { peer, len, room, ended, .. } = landed;
-    let Room::Buffer(buffer) = room else { return Err(ReadError::UnknownReading) };
+    let ReadSink::Buffer(buffer) = room else { return Err(ReadError::UnknownReading) };
     match ended {
         Some(ended) => Err(ReadError::Unread { buffer, peer, reason: ended }),
         None => {

@@ -10,7 +10,7 @@ use conn_core::direct_read::{Refusal, SignalAt};
 
 use super::link::Landed;
 use super::message::Message;
-use super::room::Room as Place;
+use super::room::ReadSink;
 use super::{NotReadReason, OfferError, Receiver, Sender};
 use crate::arm::Arm;
 use crate::error::{CloseReason, Full, RecvError, SendError};
@@ -164,11 +164,11 @@ impl Receiver {
                     continue;
                 }
             };
-            let Err((room, why)) = self.read_oldest(Place::Message(buffer)) else {
+            let Err((room, why)) = self.read_oldest(ReadSink::Message(buffer)) else {
                 decided += 1;
                 continue;
             };
-            if let Place::Message(buffer) = room {
+            if let ReadSink::Message(buffer) = room {
                 self.landing.put_back(buffer);
             }
             match why {
@@ -193,17 +193,19 @@ impl Receiver {
     /// The error of a peer of which all messages that were read have been handed out.
     fn failure_behind_messages(&mut self) -> Option<RecvError> {
         self.failure_unless(|landed, peer| {
-            let is_message = |l: &Landed| matches!(l.room, Place::Message(_)) && l.ended.is_none();
+            let is_message =
+                |l: &Landed| matches!(l.room, ReadSink::Message(_)) && l.ended.is_none();
             landed.iter().any(|l| l.peer == peer && is_message(l))
         })
     }
 
     /// The next message that has been read into a buffer of the receiver's.
     fn next_message(&mut self) -> Result<Option<Message>, RecvError> {
-        while let Some(at) = self.landed.iter().position(|l| matches!(l.room, Place::Message(_))) {
+        while let Some(at) = self.landed.iter().position(|l| matches!(l.room, ReadSink::Message(_)))
+        {
             let home = self.landing.home().map_err(|reason| self.fail(reason))?;
             let Some(Landed { peer, len, room, ended, .. }) = self.landed.remove(at) else { break };
-            let Place::Message(buffer) = room else { break };
+            let ReadSink::Message(buffer) = room else { break };
             if ended.is_some() {
                 // Reported once, for its peer.
                 self.landing.put_back(buffer);
@@ -256,7 +258,7 @@ impl RecvHalf for Receiver {
 
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
         self.arm_for(true, |receiver| {
-            receiver.landed.iter().any(|l| matches!(l.room, Place::Message(_)))
+            receiver.landed.iter().any(|l| matches!(l.room, ReadSink::Message(_)))
         })
     }
 

@@ -98,7 +98,7 @@ pub use setup::DirectRead;
 
 use crate::acceptor::{dial, dial_timeout, within_process};
 use crate::device::Device;
-use crate::draft::{self, End};
+use crate::draft::{self, DraftEnd};
 use crate::handshake::{Stream, present};
 use crate::listener;
 
@@ -145,7 +145,7 @@ pub fn connect_over<B: Offer, S: Stream>(
     config: &Config,
     application: &[u8],
 ) -> Result<Sender<B>, ConnectError> {
-    let end = End::<DirectRead>::sending(device, config);
+    let end = DraftEnd::<DirectRead>::sending(device, config);
     let draft =
         end.draft_with(|device, config| setup::new_sender::<B>(device, config).map(Some))?;
     Ok(present(draft::initiate(stream, draft, application)?)?)

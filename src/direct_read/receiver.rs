@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use conn_core::direct_read::Refusal;
 use verbs_safe::{Completion, CompletionBatch, ProtectionDomain, RecvPoster};
 
-use super::landing::Landing;
-use super::link::{Arrived, Came, Landed, Link};
-use super::room::Room;
+use super::landing::LandingBuffers;
+use super::link::{Arrived, DirectReadLink, Landed, SenderMessage};
+use super::room::ReadSink;
 use super::{Config, NotReadReason};
 use crate::arm::Arm;
 use crate::doorbell;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError, close_reason};
-use crate::keepalive::Look;
+use crate::keepalive::KeepaliveDue;
 use crate::new_pair::LinkHost;
 use crate::peer::Peer;
 use crate::wait::polls_in_a_row;
-use crate::waiting::{Waiting, Waits};
+use crate::waiting::{CqWaiting, Waits};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,10 +56,10 @@ static RECEIVERS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct Receiver {
     pub(super) serial: u32,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: CqWaiting,
     /// Here but for the time of a poll.
     batch: Option<CompletionBatch>,
-    pub(super) links: Vec<Link>,
+    pub(super) links: Vec<DirectReadLink>,
     pub(super) max_peers: u32,
     pub(super) peers_so_far: u32,
     /// Buffers for the requests of all peers, where they are shared.
@@ -71,7 +71,7 @@ pub struct Receiver {
     /// Messages that were read, and not waited for yet.
     pub(super) landed: VecDeque<Landed>,
     /// Buffers for messages that are received without one of the user's.
-    pub(super) landing: Landing,
+    pub(super) landing: LandingBuffers,
     /// Tickets given out so far.
     tickets: u64,
     pub(super) config: Config,
@@ -90,7 +90,7 @@ impl Receiver {
     const POLL_BATCH: usize = 32;
 
     pub(crate) fn new(
-        waiting: Waiting,
+        waiting: CqWaiting,
         shared: Option<RecvPoster<()>>,
         share: u32,
         max_peers: u32,
@@ -110,7 +110,7 @@ impl Receiver {
             share,
             arrived: VecDeque::new(),
             landed: VecDeque::new(),
-            landing: Landing::new(pd, config.message_bytes, most),
+            landing: LandingBuffers::new(pd, config.message_bytes, most),
             tickets: 0,
             config,
             ended: None,
@@ -129,15 +129,15 @@ impl Receiver {
         ReceiverStats { work_requests: self.past_requests + now, ..self.stats }
     }
 
-    fn link(&mut self, peer: Peer) -> Option<&mut Link> {
+    fn link(&mut self, peer: Peer) -> Option<&mut DirectReadLink> {
         self.links.iter_mut().find(|link| link.peer == peer)
     }
 }
 
 impl LinkHost for Receiver {
-    type Link = Link;
+    type Link = DirectReadLink;
 
-    fn add(&mut self, mut link: Link) -> Peer {
+    fn add(&mut self, mut link: DirectReadLink) -> Peer {
         link.peer = Peer(self.peers_so_far);
         self.peers_so_far += 1;
         let peer = link.peer;
@@ -147,7 +147,7 @@ impl LinkHost for Receiver {
 
     /// Its queue pair may have taken buffers that the links share: it goes as a link that has ended
     /// does.
-    fn forget(&mut self, mut link: Link) {
+    fn forget(&mut self, mut link: DirectReadLink) {
         link.fail(CloseReason::Closed);
         link.reported = true;
         self.links.push(link);
@@ -161,7 +161,7 @@ impl Receiver {
     }
 
     /// Reads the oldest request into a buffer or a file: its ticket.
-    pub(super) fn read_oldest(&mut self, room: Room) -> Result<u64, (Room, NotReadReason)> {
+    pub(super) fn read_oldest(&mut self, room: ReadSink) -> Result<u64, (ReadSink, NotReadReason)> {
         let Some(arrived) = self.arrived.front() else {
             return Err((room, NotReadReason::Ended(CloseReason::Closed)));
         };
@@ -245,7 +245,7 @@ impl Receiver {
             self.landing.retract();
             let reposted = self.repost();
             self.probe_now_and_then();
-            self.links.iter_mut().for_each(Link::work);
+            self.links.iter_mut().for_each(DirectReadLink::work);
             // What has landed is there, whatever has failed.
             for at in 0..self.links.len() {
                 self.collect(self.links[at].peer);
@@ -259,10 +259,10 @@ impl Receiver {
     /// says that failures are to be looked for.
     pub(super) fn probe_now_and_then(&mut self) -> bool {
         let look = self.waiting.look();
-        if look == Look::Round {
+        if look == KeepaliveDue::Round {
             self.begin_round();
         }
-        look != Look::No
+        look != KeepaliveDue::No
     }
 
     /// Arms the queue for an event loop of the program's, if nothing is there that it has not seen.
@@ -287,7 +287,7 @@ impl Receiver {
         self.landing.is_wanted = false;
         self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
         // A sender that was accepted meanwhile may have brought up a message or the end of a peer.
-        let is_untold = |link: &Link| {
+        let is_untold = |link: &DirectReadLink| {
             let has_closed = self.arrived.is_empty() && link.is_over() && link.is_idle();
             !link.reported && (link.posting.ended().is_some() || has_closed)
         };
@@ -352,11 +352,11 @@ impl Receiver {
         // The request is a few bytes, and is taken out at once.
         if link.posting.ended().is_none() {
             match link.received(imm, &taken) {
-                Ok(Came::Request(arrived)) => {
+                Ok(SenderMessage::Request(arrived)) => {
                     self.arrivals += 1;
                     self.arrived.push_back(arrived);
                 }
-                Ok(Came::Notice) => {}
+                Ok(SenderMessage::Notice) => {}
                 Err(ended) => link.fail(ended),
             }
         }
@@ -416,7 +416,7 @@ impl Receiver {
         is_held_up: impl Fn(&VecDeque<Landed>, Peer) -> bool,
     ) -> Option<RecvError> {
         let landed = &self.landed;
-        let is_new = |link: &&mut Link| {
+        let is_new = |link: &&mut DirectReadLink| {
             let has_failed =
                 link.posting.ended().is_some_and(|reason| *reason != CloseReason::Closed);
             !link.reported && has_failed && !is_held_up(landed, link.peer)

@@ -5,7 +5,7 @@ use std::fmt;
 use conn_core::direct_read::Refusal;
 use verbs_safe::{Buffer, FileRegion};
 
-use super::room::Room;
+use super::room::ReadSink;
 use super::{FileReading, NotReadReason, Reading, Receiver};
 use crate::peer::Peer;
 use crate::zero_copy::{NotRead, OfferedMessage};
@@ -63,9 +63,9 @@ impl<'r> Request<'r> {
     /// [`NotReadIntoFile`] with the registration and the request.
     pub fn read_into_file(self, region: FileRegion) -> Result<FileReading, NotReadIntoFile<'r>> {
         let receiver = self.receiver.serial;
-        match self.receiver.read_oldest(Room::File(region)) {
+        match self.receiver.read_oldest(ReadSink::File(region)) {
             Ok(ticket) => Ok(FileReading { receiver, ticket }),
-            Err((Room::File(region), error)) => {
+            Err((ReadSink::File(region), error)) => {
                 Err(NotReadIntoFile { request: self, region, error })
             }
             Err(_) => unreachable!("a file was handed over"),
@@ -102,9 +102,9 @@ impl OfferedMessage for Request<'_> {
 
     fn read_into(self, buffer: Buffer) -> Result<Reading, NotRead<Self>> {
         let receiver = self.receiver.serial;
-        match self.receiver.read_oldest(Room::Buffer(buffer)) {
+        match self.receiver.read_oldest(ReadSink::Buffer(buffer)) {
             Ok(ticket) => Ok(Reading { receiver, ticket }),
-            Err((Room::Buffer(buffer), error)) => {
+            Err((ReadSink::Buffer(buffer), error)) => {
                 Err(NotRead { request: Some(self), buffer, error })
             }
             Err(_) => unreachable!("a buffer was handed over"),

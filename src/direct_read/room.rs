@@ -2,21 +2,21 @@
 
 use verbs_safe::{Buffer, FileRegion, LoanId, SendQueue};
 
-/// Memory of the user for a message. The user sees a buffer once it is back, and a file's
-/// mapping never.
+/// Data sink of a message's READs: memory of the user. The user sees a buffer once it is back, and
+/// a file's mapping never.
 #[derive(Debug)]
-pub(crate) enum Room {
+pub(crate) enum ReadSink {
     Buffer(Buffer),
     File(FileRegion),
     /// A buffer of the receiver's own, for a message.
     Message(Buffer),
 }
 
-impl Room {
+impl ReadSink {
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = match self {
-            Room::Buffer(buffer) | Room::Message(buffer) => buffer.len(),
-            Room::File(region) => region.len(),
+            ReadSink::Buffer(buffer) | ReadSink::Message(buffer) => buffer.len(),
+            ReadSink::File(region) => region.len(),
         };
         bytes as u64
     }
@@ -27,38 +27,40 @@ impl Room {
             0 => len.min(most.into()),
             rest => rest,
         };
-        !matches!(self, Room::File(_)) || last() >= FileRegion::MIN_READ_BYTES.into()
+        !matches!(self, ReadSink::File(_)) || last() >= FileRegion::MIN_READ_BYTES.into()
     }
 
     /// Returns its kind, which is needed when the send queue gives back its memory.
-    pub(crate) fn kind(&self) -> RoomKind {
+    pub(crate) fn kind(&self) -> SinkKind {
         match self {
-            Room::Buffer(_) => RoomKind::Buffer,
-            Room::File(_) => RoomKind::File,
-            Room::Message(_) => RoomKind::Message,
+            ReadSink::Buffer(_) => SinkKind::Buffer,
+            ReadSink::File(_) => SinkKind::File,
+            ReadSink::Message(_) => SinkKind::Message,
         }
     }
 
-    pub(crate) fn lend(self, queue: &mut SendQueue) -> Result<LoanId, Room> {
+    pub(crate) fn lend(self, queue: &mut SendQueue) -> Result<LoanId, ReadSink> {
         match self {
-            Room::Buffer(buffer) => queue.lend(buffer).map_err(|e| Room::Buffer(e.buffer)),
-            Room::File(region) => queue.lend_file(region).map_err(|e| Room::File(e.region)),
-            Room::Message(buffer) => queue.lend(buffer).map_err(|e| Room::Message(e.buffer)),
+            ReadSink::Buffer(buffer) => queue.lend(buffer).map_err(|e| ReadSink::Buffer(e.buffer)),
+            ReadSink::File(region) => queue.lend_file(region).map_err(|e| ReadSink::File(e.region)),
+            ReadSink::Message(buffer) => {
+                queue.lend(buffer).map_err(|e| ReadSink::Message(e.buffer))
+            }
         }
     }
 
-    pub(crate) fn reclaim(loan: LoanId, kind: RoomKind, queue: &mut SendQueue) -> Option<Room> {
+    pub(crate) fn reclaim(loan: LoanId, kind: SinkKind, queue: &mut SendQueue) -> Option<ReadSink> {
         match kind {
-            RoomKind::Buffer => queue.reclaim(loan).map(Room::Buffer),
-            RoomKind::File => queue.reclaim_file(loan).map(Room::File),
-            RoomKind::Message => queue.reclaim(loan).map(Room::Message),
+            SinkKind::Buffer => queue.reclaim(loan).map(ReadSink::Buffer),
+            SinkKind::File => queue.reclaim_file(loan).map(ReadSink::File),
+            SinkKind::Message => queue.reclaim(loan).map(ReadSink::Message),
         }
     }
 }
 
-/// The kinds of [`Room`].
+/// The kinds of [`ReadSink`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RoomKind {
+pub(crate) enum SinkKind {
     Buffer,
     File,
     Message,

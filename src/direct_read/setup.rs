@@ -8,7 +8,7 @@ use conn_core::direct_read::{
 use conn_core::handshake::{Endpoint, ProtocolId};
 use verbs_safe::{Buffer, QueuePairConfig, RecvSide, RemoteAccess, SharedRegion};
 
-use super::link::Link;
+use super::link::DirectReadLink;
 use super::receiver::Receiver;
 use super::sender::{SIGNAL_STRIDE, SIGNALS_AT};
 use super::{Config, Offer, Sender};
@@ -21,8 +21,8 @@ use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::ring::memory::{peer_memory, place};
 use crate::sending::Half;
 use crate::setup::{FixedTerms, PeerHalf, unfit};
-use crate::waiting::Waiting;
-use crate::wire::{Port, Wire, entries, tracker};
+use crate::waiting::CqWaiting;
+use crate::wire::{ConnectionPort, Wire, entries, tracker};
 
 /// Access rights of a peer.
 const ACCESS: RemoteAccess = RemoteAccess { read: true, ..WRITES };
@@ -35,7 +35,7 @@ const CONTROL: u32 = 4;
 pub enum DirectRead {}
 
 type NewSender<B = Buffer> = HalfDraft<Terms, Sender<B>>;
-type NewLink = HalfDraft<Terms, Link, Receiver>;
+type NewLink = HalfDraft<Terms, DirectReadLink, Receiver>;
 
 impl Served for DirectRead {
     const ID: ProtocolId = ProtocolId::DIRECT_READ;
@@ -105,7 +105,7 @@ impl Protocol for DirectRead {
             let reads = Reads::new(reads, slots).map_err(unfit)?;
             // The sender of the other modes looks at no count here.
             let memory = (terms.ack == AckMode::Pull).then_some(memory);
-            Ok(Link::new(posting, recv, reads, memory, terms.counts, config.too_early))
+            Ok(DirectReadLink::new(posting, recv, reads, memory, terms.counts, config.too_early))
         }))
     }
 }
@@ -153,7 +153,7 @@ pub(super) fn new_sender<B: Offer>(
     let (config, pd) = (*config, device.pd().clone());
     let (reads, _) = read_limits(device, config.reads)?;
     let (depth, notices) = (config.window + CONTROL, config.window + CONTROL);
-    let waiting = Waiting::create(device, depth + notices, config.common)?;
+    let waiting = CqWaiting::create(device, depth + notices, config.common)?;
     let bytes = SIGNALS_AT + config.window as usize * SIGNAL_STRIDE;
     let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
     let memory = peer_memory(device, &pd, bytes as u64, write)?;
@@ -211,7 +211,7 @@ pub(super) fn receiver(
     let each = link_depth(config) + CONTROL + if request_buffers.is_none() { share } else { 0 };
     let buffers = request_buffers.unwrap_or(0);
     let total = each.checked_mul(max_peers).and_then(|own| own.checked_add(buffers));
-    let waiting = Waiting::create(device, entries(total, max_peers)?, config.common)?;
+    let waiting = CqWaiting::create(device, entries(total, max_peers)?, config.common)?;
     let shared = request_buffers.map(|buffers| {
         let made = device.pd().create_shared_pool(buffers, config.request_bytes() as usize, ());
         let (mut poster, _) =
@@ -228,7 +228,7 @@ pub(super) fn receiver(
 fn reads_config(
     peer: &PeerHalf<Terms>,
     config: &Config,
-    port: &Port,
+    port: &ConnectionPort,
     rd_atomic: u8,
 ) -> ReadsConfig {
     let window = config.window.min(peer.endpoint.recv_depth);

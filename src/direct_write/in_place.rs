@@ -6,7 +6,7 @@ use conn_core::repost::{RepostQueue, RepostWord};
 use verbs_safe::{RegionError, SharedRegion};
 
 use crate::allocate::repost_queue;
-use crate::copies::{Message, Received};
+use crate::copies::{IntoMessage, Message};
 use crate::half::FromPeer;
 use crate::peer::Peer;
 
@@ -21,15 +21,15 @@ pub struct InPlace(Storage);
 /// Storage of the bytes of a message.
 #[derive(Debug)]
 enum Storage {
-    Lent(Lent),
+    Lent(LentBuffer),
     /// It was taken by a call that copies.
     Copied(Message),
 }
 
 /// A buffer that is lent.
 #[derive(Debug)]
-struct Lent {
-    from: Arc<Buffers>,
+struct LentBuffer {
+    from: Arc<LinkBuffers>,
     buffer: u32,
     /// Offset of the message in the region.
     at: u64,
@@ -37,36 +37,37 @@ struct Lent {
     peer: Peer,
 }
 
-impl Drop for Lent {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
-        // `Link::take_back` takes a buffer out of the queue before it can be lent again: there is room.
+        // `DirectWriteLink::take_back` takes a buffer out of the queue before it can be lent again:
+        // there is room.
         let _ = self.from.given_back.enqueue(self.buffer);
         host::progress();
     }
 }
 
 /// The buffers of a link, and which of them were given back.
-pub(super) struct Buffers {
+pub(super) struct LinkBuffers {
     pub(super) region: SharedRegion,
     given_back: RepostQueue<Box<[RepostWord]>>,
 }
 
-impl std::fmt::Debug for Buffers {
+impl std::fmt::Debug for LinkBuffers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Buffers").field("region", &self.region).finish_non_exhaustive()
+        f.debug_struct("LinkBuffers").field("region", &self.region).finish_non_exhaustive()
     }
 }
 
-impl Buffers {
+impl LinkBuffers {
     /// `None` if there are none.
-    pub(super) fn new(region: SharedRegion, count: u32) -> Option<Arc<Buffers>> {
+    pub(super) fn new(region: SharedRegion, count: u32) -> Option<Arc<LinkBuffers>> {
         let given_back = repost_queue(count).ok()?;
-        Some(Arc::new(Buffers { region, given_back }))
+        Some(Arc::new(LinkBuffers { region, given_back }))
     }
 
     /// Lends the message of a buffer.
     pub(super) fn lend(self: &Arc<Self>, buffer: u32, at: u64, len: u32, peer: Peer) -> InPlace {
-        InPlace(Storage::Lent(Lent { from: Arc::clone(self), buffer, at, len, peer }))
+        InPlace(Storage::Lent(LentBuffer { from: Arc::clone(self), buffer, at, len, peer }))
     }
 
     /// Takes buffers that were given back, as many as `buffers` holds; returns their number.
@@ -131,7 +132,7 @@ impl From<Message> for InPlace {
     }
 }
 
-impl Received for InPlace {
+impl IntoMessage for InPlace {
     #[inline]
     fn bytes(&self) -> usize {
         self.len()
@@ -146,7 +147,7 @@ impl Received for InPlace {
     }
 }
 
-impl Lent {
+impl LentBuffer {
     /// Copies a message that a call that lends took: the next call is one that copies.
     #[cold]
     fn copied(self) -> Message {

@@ -11,14 +11,14 @@ use conn_core::ring::offer::Place;
 use conn_core::wr::WrClass;
 use verbs_safe::{Completion, RecvQueue, SendOp, TakeError};
 
-use super::in_place::{Buffers, InPlace};
+use super::in_place::{InPlace, LinkBuffers};
 use crate::checked;
-use crate::copies::{BULK, Copies};
+use crate::copies::{BULK, CopyPool};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, close_reason};
 use crate::peer::Peer;
 use crate::places::Peered;
-use crate::posting::{Posting, field};
+use crate::posting::{QpPosting, field};
 use crate::receiving;
 use crate::ring::memory::remote;
 
@@ -36,12 +36,12 @@ pub(crate) struct Lending {
 
 /// One peer of a receiver.
 #[derive(Debug)]
-pub struct Link {
-    pub(super) posting: Posting,
+pub struct DirectWriteLink {
+    pub(super) posting: QpPosting,
     /// Receives for immediates; `None` where messages are polled for.
     pub(super) recv: Option<RecvQueue<()>>,
     pub(super) core: BufferReceiver<Box<[u32]>>,
-    pub(super) buffers: Arc<Buffers>,
+    pub(super) buffers: Arc<LinkBuffers>,
     /// Buffers that are lent, at most those of the layout.
     pub(super) lent: u32,
     pub(super) peer_slots: Place,
@@ -55,7 +55,7 @@ pub struct Link {
     pub(super) slots_told: u64,
 }
 
-impl Link {
+impl DirectWriteLink {
     /// The next message, if it is there.
     #[inline]
     fn arrived(&mut self) -> Result<Option<Arrival>, ArrivalError> {
@@ -93,7 +93,7 @@ impl Link {
         self.core.on_goodbye(checked::observe(&self.buffers.region, at))
     }
 
-    fn copy_all(&mut self, copies: &mut Copies) -> Result<(), ArrivalError> {
+    fn copy_all(&mut self, copies: &mut CopyPool) -> Result<(), ArrivalError> {
         let mut at = 0;
         while at < BULK && self.copied.len() < TURN {
             let Some(arrival) = self.next()? else { break };
@@ -167,11 +167,11 @@ impl Link {
     }
 }
 
-impl Peered for Link {
-    field!(posting, posting_mut: Posting);
+impl Peered for DirectWriteLink {
+    field!(posting, posting_mut: QpPosting);
 }
 
-impl receiving::Link for Link {
+impl receiving::ReceiverLink for DirectWriteLink {
     type Shared = Lending;
     type Taken = InPlace;
 
@@ -203,7 +203,7 @@ impl receiving::Link for Link {
         &mut self,
         lending: &mut Lending,
         peer: Peer,
-        copies: &mut Copies,
+        copies: &mut CopyPool,
         out: &mut VecDeque<InPlace>,
     ) {
         if self.is_broken {

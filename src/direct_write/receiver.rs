@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::in_place::InPlace;
-use super::link::Link;
+use super::link::DirectWriteLink;
 use crate::error::RecvError;
 use crate::posting::field;
-use crate::receiving::{Receives, Receiving};
+use crate::receiving::{CopyReceiving, ReceivesCopies};
 use crate::wait::Deadline;
 
 /// Counters of what a receiver has done so far.
@@ -33,7 +33,7 @@ pub struct ReceiverStats {
 /// receive.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(super) receiving: Receiving<Link>,
+    pub(super) receiving: CopyReceiving<DirectWriteLink>,
     /// Receive requests of a link: room in the completion queue.
     pub(super) receives: u32,
 }
@@ -90,13 +90,13 @@ impl Receiver {
     /// # Errors
     /// The errors of [`RecvHalf::try_recv`](crate::RecvHalf::try_recv).
     pub fn try_recv_in_place(&mut self) -> Result<InPlace, RecvError> {
-        self.in_place(Receiving::try_recv)
+        self.in_place(CopyReceiving::try_recv)
     }
 
     /// Receives by a call that lends what it takes, and does not copy it.
     fn in_place(
         &mut self,
-        recv: impl FnOnce(&mut Receiving<Link>) -> Result<InPlace, RecvError>,
+        recv: impl FnOnce(&mut CopyReceiving<DirectWriteLink>) -> Result<InPlace, RecvError>,
     ) -> Result<InPlace, RecvError> {
         self.receiving.shared.in_place = true;
         let received = recv(&mut self.receiving);
@@ -105,10 +105,10 @@ impl Receiver {
     }
 }
 
-impl Receives for Receiver {
-    type Link = Link;
+impl ReceivesCopies for Receiver {
+    type Link = DirectWriteLink;
 
-    field!(receiving, receiving_mut: Receiving<Link>);
+    field!(receiving, receiving_mut: CopyReceiving<DirectWriteLink>);
 }
 
 impl Drop for Receiver {

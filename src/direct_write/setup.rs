@@ -9,8 +9,8 @@ use conn_core::direct_write::{
 use conn_core::handshake::{Endpoint, ProtocolId};
 use verbs_safe::{QueuePairConfig, RecvSide};
 
-use super::in_place::Buffers;
-use super::link::{Lending, Link, SLOTS_PER_WRITE};
+use super::in_place::LinkBuffers;
+use super::link::{DirectWriteLink, Lending, SLOTS_PER_WRITE};
 use super::sender::{Sender, SenderStats};
 use super::{Config, Detection, DirectWrite, Receiver};
 use crate::device::Device;
@@ -19,10 +19,10 @@ use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served, own_types};
-use crate::receiving::Receiving;
+use crate::receiving::CopyReceiving;
 use crate::ring::memory::{peer_memory, place};
 use crate::setup::{FixedTerms, check_direction, unfit};
-use crate::waiting::Waiting;
+use crate::waiting::CqWaiting;
 use crate::wire::{entries_for, tracker};
 use crate::writing::Writing;
 
@@ -32,7 +32,7 @@ const CONTROL: u32 = 2;
 const LINK_QUEUE: u32 = 16;
 
 type NewSender = HalfDraft<Terms, Sender>;
-type NewLink = HalfDraft<Terms, Link, Receiver>;
+type NewLink = HalfDraft<Terms, DirectWriteLink, Receiver>;
 
 impl Served for DirectWrite {
     const ID: ProtocolId = ProtocolId::DIRECT_WRITE;
@@ -50,15 +50,15 @@ impl Protocol for DirectWrite {
         _: Option<&NoPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries_for(LINK_QUEUE + config.receives(), max_peers)?;
-        let waiting = Waiting::create(device, entries, config.common)?;
-        let receiving = Receiving::new(Lending::default(), waiting, max_peers);
+        let waiting = CqWaiting::create(device, entries, config.common)?;
+        let receiving = CopyReceiving::new(Lending::default(), waiting, max_peers);
         Ok(Receiver { receiving, receives: config.receives() })
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + CONTROL;
-        let waiting = Waiting::create(device, depth, config.common)?;
+        let waiting = CqWaiting::create(device, depth, config.common)?;
         let shape = QueuePairConfig {
             max_send_wr: depth,
             send_slots: depth,
@@ -139,11 +139,12 @@ impl Protocol for DirectWrite {
             let tracker = tracker(LINK_QUEUE - CONTROL, CONTROL, LINK_QUEUE / 4);
             let at_end = AtEnd::ErrUnlessClosed;
             let (posting, recv) = pair.connect(&peer.endpoint, wire, tracker, at_end)?;
-            Ok(Link {
+            Ok(DirectWriteLink {
                 posting,
                 recv: recv.filter(|_| found == Found::Immediate),
                 core,
-                buffers: Buffers::new(buffers, count).ok_or_else(|| unfit("it has no buffers"))?,
+                buffers: LinkBuffers::new(buffers, count)
+                    .ok_or_else(|| unfit("it has no buffers"))?,
                 lent: 0,
                 peer_slots: place,
                 peer_slot_count: slots,
@@ -157,9 +158,9 @@ impl Protocol for DirectWrite {
 }
 
 impl LinkHost for Receiver {
-    type Link = Link;
+    type Link = DirectWriteLink;
 
-    fn add(&mut self, link: Link) -> Peer {
+    fn add(&mut self, link: DirectWriteLink) -> Peer {
         let longest = link.core.layout().max_message();
         self.receiving.add(link, longest)
     }

@@ -14,7 +14,7 @@ const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_
 /// A time in which nothing happens: at first the thread looks again at once, then it lets
 /// others run, and then it sleeps, in the end for a millisecond at a time.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(super) struct IdleBackoff {
     looks: u32,
     since: Option<Instant>,
     sleep: Duration,
@@ -22,19 +22,19 @@ pub(super) struct Backoff {
 
 /// Next step of a thread that has nothing to do.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum BackoffStep {
     Yield,
     /// No longer than this.
     Sleep(Duration),
 }
 
-impl Default for Backoff {
-    fn default() -> Backoff {
-        Backoff { looks: 0, since: None, sleep: SLEEPS.0 }
+impl Default for IdleBackoff {
+    fn default() -> IdleBackoff {
+        IdleBackoff { looks: 0, since: None, sleep: SLEEPS.0 }
     }
 }
 
-impl Backoff {
+impl IdleBackoff {
     /// Nothing has happened, and nothing is to be done before `until`: spins or yields, or says
     /// for how long to sleep. (Work that is due and blocked is past its deadline.)
     pub(super) fn pause(&mut self, until: Deadline) -> Option<Duration> {
@@ -44,11 +44,11 @@ impl Backoff {
             return None;
         }
         match self.step(host::time::now(), until) {
-            Step::Yield => {
+            BackoffStep::Yield => {
                 host::thread::yield_now();
                 None
             }
-            Step::Sleep(most) => {
+            BackoffStep::Sleep(most) => {
                 let sleep = self.sleep.min(most);
                 self.sleep = (2 * self.sleep).min(SLEEPS.1);
                 Some(sleep)
@@ -61,20 +61,20 @@ impl Backoff {
         self.pause(until).into_iter().for_each(host::time::sleep);
     }
 
-    fn step(&mut self, now: Instant, until: Deadline) -> Step {
+    fn step(&mut self, now: Instant, until: Deadline) -> BackoffStep {
         let most = until.remaining(now);
         // A sleep of no time would return at once, and no other thread would have run.
         if most.is_zero() || now - *self.since.get_or_insert(now) < YIELDING {
-            return Step::Yield;
+            return BackoffStep::Yield;
         }
-        Step::Sleep(most)
+        BackoffStep::Sleep(most)
     }
 
     /// Something has happened.
     #[inline]
     pub(super) fn end(&mut self) {
         if self.looks > 0 {
-            *self = Backoff::default();
+            *self = IdleBackoff::default();
         }
     }
 }

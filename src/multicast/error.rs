@@ -29,7 +29,7 @@ pub enum GroupError {
     #[error("this member has gone")]
     Gone,
     /// The time limit passed before the group had ended.
-    #[error("the group has not ended in time{}", Unsent(*unsent))]
+    #[error("the group has not ended in time{}", UnsentMessages(*unsent))]
     TimedOut {
         /// Messages of this member that were accepted and not pushed.
         unsent: u64,
@@ -37,9 +37,9 @@ pub enum GroupError {
 }
 
 /// Words of an error about messages that were not pushed.
-struct Unsent(u64);
+struct UnsentMessages(u64);
 
-impl fmt::Display for Unsent {
+impl fmt::Display for UnsentMessages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => Ok(()),
@@ -72,7 +72,7 @@ pub enum SendError {
     #[error("this member has ended its stream")]
     Ended,
     /// The time was over first.
-    #[error("the time was over{}", Unsent(*unsent))]
+    #[error("the time was over{}", UnsentMessages(*unsent))]
     TimedOut {
         /// Messages of this member that were accepted and not pushed: they wait for the group
         /// to be driven, or for the deadline of an inhibited push ([`flush`](super::Sender::flush)

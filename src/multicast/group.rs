@@ -12,10 +12,10 @@ use conn_core::multicast::{
 };
 use verbs_safe::{CompletionBatch, CompletionQueue, CqConfig, RemoteAccess, SharedRegion};
 
-use super::backoff::Backoff;
+use super::backoff::IdleBackoff;
 use super::error::GroupError;
 use super::memory::{Private, repair_area, ring};
-use super::peer::{DEPTH, Peer};
+use super::peer::{DEPTH, GroupPeer};
 use super::sender::{Sender, Slots};
 use crate::device::Device;
 use crate::error::ConnectError;
@@ -40,7 +40,7 @@ pub struct Message<'g> {
 pub struct Group {
     machine: Member,
     slots: Arc<Slots>,
-    peers: Vec<Option<Peer>>,
+    peers: Vec<Option<GroupPeer>>,
     private: Vec<Private>,
     repair: SharedRegion,
     cq: CompletionQueue,
@@ -74,7 +74,7 @@ impl Group {
         let cq = cq.map_err(|e| device.error("create a completion queue", &e))?;
         let peer = |other| {
             let is_peer = Rank(other) != rank;
-            let new = || Peer::new(device, &core, &cq, (&own, &repair), link);
+            let new = || GroupPeer::new(device, &core, &cq, (&own, &repair), link);
             is_peer.then(new).transpose()
         };
         let peers = (0..core.members).map(peer).collect::<Result<_, _>>()?;
@@ -241,7 +241,7 @@ impl Group {
     /// has a thread of its own also no longer than until a message is accepted.
     pub(super) fn pass(
         &mut self,
-        backoff: &mut Backoff,
+        backoff: &mut IdleBackoff,
         deadline: Deadline,
         deliver: impl FnMut(Message<'_>),
     ) {
@@ -346,7 +346,7 @@ impl Group {
         deliver: impl FnMut(Message<'_>),
     ) -> Result<Counts, GroupError> {
         self.sender().end();
-        self.go(false, limit, deliver)
+        self.drive_to_end(false, limit, deliver)
     }
 
     /// Leaves while others may still be sending: delivers until the own messages are, says
@@ -359,16 +359,16 @@ impl Group {
         limit: Duration,
         deliver: impl FnMut(Message<'_>),
     ) -> Result<Counts, GroupError> {
-        self.go(true, limit, deliver)
+        self.drive_to_end(true, limit, deliver)
     }
 
-    fn go(
+    fn drive_to_end(
         mut self,
         early: bool,
         limit: Duration,
         mut deliver: impl FnMut(Message<'_>),
     ) -> Result<Counts, GroupError> {
-        let (deadline, mut backoff) = (Deadline::after(limit), Backoff::default());
+        let (deadline, mut backoff) = (Deadline::after(limit), IdleBackoff::default());
         while !self.may_go() && !deadline.has_passed(host::time::now()) {
             self.pass(&mut backoff, deadline, &mut deliver);
             if early && self.machine.is_delivered(self.slots.tail()) {
@@ -387,7 +387,7 @@ impl Group {
     fn may_go(&self) -> bool {
         let is_excluded = matches!(self.machine.status(), Status::Excluded { .. });
         // A peer that has gone needs nothing more.
-        let is_idle = |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(Peer::is_idle);
+        let is_idle = |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(GroupPeer::is_idle);
         let is_quiet = self.machine.reachable().iter().all(is_idle);
         is_excluded || (self.machine.has_said_goodbye() && is_quiet)
     }

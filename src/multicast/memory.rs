@@ -14,16 +14,16 @@ use crate::ring::memory::{peer_memory, register};
 
 /// Offsets in the region that a peer writes besides the ring.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Layout {
+pub(super) struct RowsLayout {
     /// The repair area; the row is at 0.
     pub(super) repair: usize,
     pub(super) bytes: u64,
 }
 
-impl Layout {
-    pub(super) fn of(config: &Config) -> Layout {
+impl RowsLayout {
+    pub(super) fn for_config(config: &Config) -> RowsLayout {
         let repair = (ROW_WORDS * 8).next_multiple_of(64);
-        Layout { repair, bytes: (repair + repair_area(config)) as u64 }
+        RowsLayout { repair, bytes: (repair + repair_area(config)) as u64 }
     }
 }
 

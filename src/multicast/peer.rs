@@ -6,7 +6,7 @@ use verbs_safe::{
     SendFlags, SendOp, SharedRegion, StageError,
 };
 
-use super::memory::Layout;
+use super::memory::RowsLayout;
 use crate::device::Device;
 use crate::error::ConnectError;
 use crate::raw::{Link, RawEnd};
@@ -21,13 +21,13 @@ const SLOT_BYTES: usize = conn_core::multicast::ROW_WORDS * 8;
 
 /// One peer: the memory that it writes, and the queue pair by which it is written to.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct GroupPeer {
     end: RawEnd,
     /// Memory that the peer writes: its row and its repair area.
     pub(super) rows: SharedRegion,
     /// And its slots.
     pub(super) slots: SharedRegion,
-    layout: Layout,
+    layout: RowsLayout,
     /// Regions of the peer that this member writes to, once they are known: the same two.
     remote: Option<(RemoteSpan, RemoteSpan)>,
     /// The own ring and the own repair area, as the queue knows them.
@@ -36,15 +36,15 @@ pub(super) struct Peer {
     is_broken: bool,
 }
 
-impl Peer {
+impl GroupPeer {
     pub(super) fn new(
         device: &Device,
         config: &Config,
         cq: &CompletionQueue,
         own: (&SharedRegion, &SharedRegion),
         link: Link,
-    ) -> Result<Peer, ConnectError> {
-        let (layout, core) = (Layout::of(config), config);
+    ) -> Result<GroupPeer, ConnectError> {
+        let (layout, core) = (RowsLayout::for_config(config), config);
         let writable = RemoteAccess { write: true, ..RemoteAccess::NONE };
         let config = QueuePairConfig {
             access: writable,
@@ -62,7 +62,7 @@ impl Peer {
             attached.map_err(|e| device.error("attach a region", &e))
         };
         let (ring, repair) = (attach(own.0)?, attach(own.1)?);
-        Ok(Peer { end, rows, slots, layout, remote: None, ring, repair, is_broken: false })
+        Ok(GroupPeer { end, rows, slots, layout, remote: None, ring, repair, is_broken: false })
     }
 
     pub(super) fn endpoint(&self) -> Endpoint {
@@ -130,13 +130,13 @@ impl Peer {
         u64::from_le(word.expect("the repair area is inside"))
     }
 
-    pub(super) fn layout(&self) -> Layout {
+    pub(super) fn layout(&self) -> RowsLayout {
         self.layout
     }
 }
 
 /// Writes, which go out with the next `post`.
-impl Peer {
+impl GroupPeer {
     #[inline]
     fn rows_at(&self, offset: usize, len: u32) -> Option<RemoteSpan> {
         let (rows, _) = self.remote.filter(|_| !self.is_broken)?;

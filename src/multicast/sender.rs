@@ -14,7 +14,7 @@ use conn_core::ring::shared::{Senders, SharedGrant};
 use conn_core::ring::{Geometry, ReserveError};
 use verbs_safe::SharedRegion;
 
-use super::backoff::Backoff;
+use super::backoff::IdleBackoff;
 use super::error::{GroupError, SendError};
 use super::memory::around;
 use crate::allocate::filled;
@@ -357,7 +357,7 @@ impl Sender {
         deadline: Deadline,
         mut what: impl FnMut() -> Option<Result<T, SendError>>,
     ) -> Result<T, SendError> {
-        let mut backoff = Backoff::default();
+        let mut backoff = IdleBackoff::default();
         loop {
             if let Some(done) = what() {
                 return done;

@@ -8,7 +8,7 @@ use conn_core::multicast::Counts;
 use host::channel::{Receiver, RecvError, channel};
 use host::thread::JoinHandle;
 
-use super::backoff::Backoff;
+use super::backoff::IdleBackoff;
 use super::error::GroupError;
 use super::group::{Group, Message};
 use super::sender::Sender;
@@ -25,11 +25,11 @@ pub struct Running {
     sender: Sender,
     stop: Arc<AtomicBool>,
     /// The group's result, sent when the thread is about to end.
-    ended: Receiver<Outcome>,
+    ended: Receiver<GroupResult>,
     thread: Option<JoinHandle<()>>,
 }
 
-type Outcome = Result<Counts, GroupError>;
+type GroupResult = Result<Counts, GroupError>;
 
 impl Group {
     /// Gives the member a thread that drives it, and hands every message to `deliver`.
@@ -58,8 +58,8 @@ impl Group {
     }
 }
 
-fn drive(mut group: Group, stop: &AtomicBool, mut deliver: impl FnMut(Message<'_>)) -> Outcome {
-    let mut backoff = Backoff::default();
+fn drive(mut group: Group, stop: &AtomicBool, mut deliver: impl FnMut(Message<'_>)) -> GroupResult {
+    let mut backoff = IdleBackoff::default();
     // Relaxed: it publishes nothing else.
     while !stop.load(Ordering::Relaxed) && !group.is_finished() {
         group.pass(&mut backoff, Deadline::NEVER, &mut deliver);
@@ -123,7 +123,7 @@ impl Running {
         self.sender.interrupt();
     }
 
-    fn join(&mut self, timeout: Duration) -> Outcome {
+    fn join(&mut self, timeout: Duration) -> GroupResult {
         match self.ended.recv_timeout(timeout) {
             Ok(ended) => ended,
             Err(RecvError::TimedOut) => {

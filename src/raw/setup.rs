@@ -14,7 +14,7 @@ use crate::setup::unfit;
 
 /// The contents of a Hello or Accept; owned, because the stream's buffer is not.
 #[derive(Debug, Clone)]
-struct Said {
+struct PeerParameters {
     peer: RawPeer,
     transport: Transport,
     qkey: u32,
@@ -25,7 +25,7 @@ struct Said {
 #[derive(Debug)]
 pub struct Incoming<'s, S: Stream> {
     stream: &'s mut S,
-    said: Said,
+    said: PeerParameters,
 }
 
 impl RawEnd {
@@ -46,7 +46,7 @@ impl RawEnd {
         let mut buffer = [0; MAX_APPLICATION];
         exchange.send(&Frame::Hello(self.parameters(offer, &mut buffer)?))?;
         let said = exchange.receive(|frame| match frame {
-            Frame::Accept(parameters) => Said::new(parameters),
+            Frame::Accept(parameters) => PeerParameters::new(parameters),
             _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
         });
         let said = said.inspect_err(|e| exchange.tell(e))?;
@@ -86,7 +86,7 @@ impl RawEnd {
         })
     }
 
-    fn join_said(&mut self, said: &Said) -> Result<Option<PeerId>, ConnectError> {
+    fn join_said(&mut self, said: &PeerParameters) -> Result<Option<PeerId>, ConnectError> {
         if said.transport != self.transport {
             let (theirs, ours) = (said.transport.name(), self.transport.name());
             return Err(unfit(format!("the peer's queue pair is {theirs}, this one {ours}")));
@@ -98,7 +98,7 @@ impl RawEnd {
     }
 
     /// Warns of address translation between the ends.
-    fn compare(&self, ends: Option<(SocketAddr, SocketAddr)>, said: &Said) {
+    fn compare(&self, ends: Option<(SocketAddr, SocketAddr)>, said: &PeerParameters) {
         if self.is_wired {
             translation::look(&self.port.gid.gid, ends, &said.peer.endpoint.gid);
         }
@@ -122,7 +122,7 @@ impl<'s, S: Stream> Incoming<'s, S> {
     pub fn greet(stream: &'s mut S) -> Result<Incoming<'s, S>, ConnectError> {
         let mut exchange = Exchange::new(stream, READY_LIMIT);
         let said = exchange.receive(|frame| match frame {
-            Frame::Hello(parameters) => Said::new(parameters),
+            Frame::Hello(parameters) => PeerParameters::new(parameters),
             _ => Err(HandshakeError::OutOfOrder { expected: "Hello" }),
         });
         let said = said.inspect_err(|e| exchange.tell(e))?;
@@ -166,8 +166,8 @@ impl<'s, S: Stream> Incoming<'s, S> {
     }
 }
 
-impl Said {
-    fn new(parameters: &Parameters<'_>) -> Result<Said, HandshakeError> {
+impl PeerParameters {
+    fn new(parameters: &Parameters<'_>) -> Result<PeerParameters, HandshakeError> {
         let unfit = |why: String| Err(HandshakeError::Unfit(why));
         if parameters.protocol != ProtocolId::RAW {
             let (theirs, ours) = (parameters.protocol.0, ProtocolId::RAW.0);
@@ -191,6 +191,6 @@ impl Said {
             user: offer.user.to_vec(),
         };
         let (transport, qkey, mtu_bytes) = (offer.transport, offer.qkey, parameters.mtu.bytes());
-        Ok(Said { peer, transport, qkey, mtu_bytes })
+        Ok(PeerParameters { peer, transport, qkey, mtu_bytes })
     }
 }

@@ -1,26 +1,27 @@
-//! A receiver of a protocol whose messages are copied out: its calls are those of its [`Receiving`].
+//! A receiver of a protocol whose messages are copied out: its calls are those of its
+//! [`CopyReceiving`].
 
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::{Link, Receiving};
+use super::{CopyReceiving, ReceiverLink};
 use crate::arm::Arm;
-use crate::copies::{Message, Received};
+use crate::copies::{IntoMessage, Message};
 use crate::error::RecvError;
 use crate::half::{RecvHalf, driven};
 use crate::peer::Peer;
 use crate::wait::Deadline;
 use crate::wire::ConnectedQp;
 
-/// A receiver that is a [`Receiving`], and whose messages are copies.
-pub(crate) trait Receives: Debug + Send + Sized {
-    type Link: Link;
+/// A receiver that is a [`CopyReceiving`], and whose messages are copies.
+pub(crate) trait ReceivesCopies: Debug + Send + Sized {
+    type Link: ReceiverLink;
 
-    fn receiving(&self) -> &Receiving<Self::Link>;
-    fn receiving_mut(&mut self) -> &mut Receiving<Self::Link>;
+    fn receiving(&self) -> &CopyReceiving<Self::Link>;
+    fn receiving_mut(&mut self) -> &mut CopyReceiving<Self::Link>;
 }
 
-impl<R: Receives> RecvHalf for R {
+impl<R: ReceivesCopies> RecvHalf for R {
     type Message = Message;
 
     fn peers(&self) -> usize {
@@ -28,14 +29,14 @@ impl<R: Receives> RecvHalf for R {
     }
 
     fn registered_bytes(&self) -> u64 {
-        let Receiving { places, shared, .. } = self.receiving();
+        let CopyReceiving { places, shared, .. } = self.receiving();
         let own: u64 = places.iter().map(|place| place.link.registered_bytes()).sum();
         own + R::Link::shared_bytes(shared)
     }
 
     #[inline]
     fn try_recv(&mut self) -> Result<Message, RecvError> {
-        self.receiving_mut().try_recv().map(Received::into_message)
+        self.receiving_mut().try_recv().map(IntoMessage::into_message)
     }
 
     #[inline]
@@ -48,11 +49,11 @@ impl<R: Receives> RecvHalf for R {
     }
 }
 
-impl<R: Receives> driven::Receiver for R {
+impl<R: ReceivesCopies> driven::Receiver for R {
     type Taken = Message;
 
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        self.receiving_mut().recv_until(deadline).map(Received::into_message)
+        self.receiving_mut().recv_until(deadline).map(IntoMessage::into_message)
     }
 
     fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {

@@ -15,13 +15,13 @@ use host::plant::{Plant, is_planted};
 use crate::error::CloseReason;
 use crate::keepalive::SILENT;
 use crate::peer::Peer;
-use crate::posting::Posting;
+use crate::posting::QpPosting;
 use crate::wire::{ConnectedQp, PROBE};
-pub(crate) use buffers::{OwnBuffers, Source};
+pub(crate) use buffers::{BufferSource, OwnBuffers};
 
 /// The effect of a completion that brought no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum CompletionEffect {
     /// Booked; the link has not failed.
     Settled,
     /// The link has failed just now: its error waits to be reported.
@@ -29,7 +29,7 @@ pub(crate) enum Arrival {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum LinkState {
     /// Messages may come.
     Open,
     /// The sender has said goodbye; messages that come now are dropped.
@@ -40,7 +40,7 @@ enum State {
 
 /// The work that is left for a link that was settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owed {
+pub(crate) enum OwedWork {
     Nothing,
     /// To post what has gathered: when there is more of it, or the receiver is idle.
     Rest,
@@ -61,7 +61,7 @@ enum Goodbye {
 
 /// The result of posting a control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Posted {
+enum ControlPosted {
     Yes,
     /// The control share is full; a completion makes room.
     Full,
@@ -70,9 +70,9 @@ enum Posted {
 }
 
 #[derive(Debug)]
-pub struct Link {
+pub struct SendRecvLink {
     /// It ends when the link fails; whether the link is open, `state` says.
-    posting: Posting,
+    posting: QpPosting,
     /// `None` in the uncontrolled mode, and where credits are loans of a shared pool.
     grantor: Option<CreditGrantor>,
     /// Messages that may come until the link counts again, of `counted` at the last count;
@@ -85,8 +85,8 @@ pub struct Link {
     seen: u32,
     /// Booked messages that were handed out when the receiver stopped.
     taken: u32,
-    source: Source,
-    state: State,
+    source: BufferSource,
+    state: LinkState,
     /// Set when it is open no more; its receiver's.
     one_has_ended: Arc<AtomicBool>,
     error: Option<CloseReason>,
@@ -131,10 +131,10 @@ pub struct ReceiverStats {
 
 impl ReceiverStats {
     /// Adds the work of a link.
-    pub(super) fn plus(self, link: &Link) -> ReceiverStats {
+    pub(super) fn plus(self, link: &SendRecvLink) -> ReceiverStats {
         let buffers_posted = match &link.source {
-            Source::Own(own) => own.posted,
-            Source::Shared(_) => 0,
+            BufferSource::Own(own) => own.posted,
+            BufferSource::Shared(_) => 0,
         };
         ReceiverStats {
             work_requests: self.work_requests + link.posting.posted_total(),
@@ -146,15 +146,15 @@ impl ReceiverStats {
 }
 
 /// Making, inspecting.
-impl Link {
+impl SendRecvLink {
     pub(crate) fn new(
-        posting: Posting,
+        posting: QpPosting,
         grantor: Option<CreditGrantor>,
-        source: Source,
+        source: BufferSource,
         packed: bool,
         place: u32,
-    ) -> Link {
-        Link {
+    ) -> SendRecvLink {
+        SendRecvLink {
             posting,
             grantor,
             room: 0,
@@ -163,7 +163,7 @@ impl Link {
             seen: 0,
             taken: 0,
             source,
-            state: State::Open,
+            state: LinkState::Open,
             one_has_ended: Arc::default(),
             error: None,
             unreported: 0,
@@ -190,7 +190,7 @@ impl Link {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.state == State::Open
+        self.state == LinkState::Open
     }
 
     /// Its place in the receiver.
@@ -215,13 +215,13 @@ impl Link {
     }
 
     /// Changes the state to one that is not open: the only way to do so.
-    fn leave_open(&mut self, state: State) {
+    fn leave_open(&mut self, state: LinkState) {
         self.state = state;
         self.one_has_ended.store(true, Ordering::Relaxed);
     }
 
     /// The error that was not reported yet, with the peer's number.
-    pub(crate) fn error_of(link: &mut Link) -> Option<(Peer, CloseReason)> {
+    pub(crate) fn error_of(link: &mut SendRecvLink) -> Option<(Peer, CloseReason)> {
         link.take_error().map(|ended| (link.peer, ended))
     }
 
@@ -239,26 +239,26 @@ impl Link {
 
     /// Reports whether its buffers belong to a shared pool.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.source, Source::Shared(_))
+        matches!(self.source, BufferSource::Shared(_))
     }
 
     pub(crate) fn registered_bytes(&self) -> u64 {
         match &self.source {
-            Source::Own(own) => own.registered_bytes(),
-            Source::Shared(_) => 0,
+            BufferSource::Own(own) => own.registered_bytes(),
+            BufferSource::Shared(_) => 0,
         }
     }
 }
 
 /// Life and end.
-impl Link {
+impl SendRecvLink {
     /// Asks the sender's device whether it is there: see [`Sender`](super::Sender).
     pub(crate) fn ask(&mut self) {
         if is_planted(Plant::SkippedProbe) {
             return;
         }
         // An unsignalled credit message proves nothing.
-        if self.state == State::Open && !self.posting.awaits_completion() {
+        if self.state == LinkState::Open && !self.posting.awaits_completion() {
             self.post_control(PROBE, true);
         }
     }
@@ -281,9 +281,9 @@ impl Link {
 
     /// Says goodbye to a sender that still sends.
     pub(crate) fn stop(&mut self) {
-        if self.state == State::Open {
+        if self.state == LinkState::Open {
             self.book();
-            self.leave_open(State::Dead);
+            self.leave_open(LinkState::Dead);
             let taken = Taken::of_count(self.taken.into());
             self.goodbye = Goodbye::Due(Control::Stop(taken));
             self.say_goodbye();
@@ -296,9 +296,9 @@ impl Link {
         let Goodbye::Due(control) = self.goodbye else { return };
         let id = self.posting.next_id();
         self.goodbye = match self.send_control(control, true) {
-            Posted::Yes => Goodbye::Said(id),
-            Posted::Full => return,
-            Posted::Failed => Goodbye::None,
+            ControlPosted::Yes => Goodbye::Said(id),
+            ControlPosted::Full => return,
+            ControlPosted::Failed => Goodbye::None,
         };
     }
 
@@ -310,37 +310,37 @@ impl Link {
 
     /// Reports whether it ended with the sender's goodbye, and nothing came after that.
     pub(crate) fn ended_well(&self) -> bool {
-        self.state == State::Finished && !self.is_silent
+        self.state == LinkState::Finished && !self.is_silent
     }
 
     /// Reports whether it can be released: its end was reported, all its messages were freed, and
     /// none of its requests will complete any more. (Receives of a queue pair in ERR all complete.
     /// Receives of a link that has ended well wait for a sender that sends no more.)
     pub(crate) fn has_settled(&self) -> bool {
-        let told = self.state != State::Open && self.error.is_none();
+        let told = self.state != LinkState::Open && self.error.is_none();
         told && !self.marked && !self.posting.awaits_completion() && self.is_home()
     }
 
     /// Reports whether it has settled but for what the device has yet to complete.
     pub(crate) fn is_leaving(&self) -> bool {
-        let told = self.state != State::Open && self.error.is_none();
+        let told = self.state != LinkState::Open && self.error.is_none();
         told && match &self.source {
-            Source::Own(own) => own.lent() == 0,
-            Source::Shared(_) => true,
+            BufferSource::Own(own) => own.lent() == 0,
+            BufferSource::Shared(_) => true,
         }
     }
 
     fn is_home(&self) -> bool {
         match &self.source {
-            Source::Own(own) => own.lent() == 0 && (!self.is_silent || own.posted_now() == 0),
+            BufferSource::Own(own) => own.lent() == 0 && (!self.is_silent || own.posted_now() == 0),
             // The pool sees to its messages.
-            Source::Shared(_) => true,
+            BufferSource::Shared(_) => true,
         }
     }
 
     /// The receiver is about to sleep, and settles once more before that.
     pub(crate) fn hurry(&mut self) {
-        if let Source::Shared(member) = &mut self.source {
+        if let BufferSource::Shared(member) = &mut self.source {
             member.hurry();
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::link::{Link, ReceiverStats};
+use super::link::{ReceiverStats, SendRecvLink};
 use super::stale_links::{MAX_STALE_LINKS, StaleLinks};
 use crate::error::CloseReason;
 use crate::index::QpIndex;
@@ -25,7 +25,7 @@ use crate::peer::Peer;
 /// the others, and `ended` has the places of links that are not open any more and were noted.
 #[derive(Debug)]
 pub(crate) struct Links {
-    places: Vec<Option<Link>>,
+    places: Vec<Option<SendRecvLink>>,
     max_peers: u32,
     vacant: Vec<u32>,
     /// From the numbers of queue pairs to places.
@@ -37,7 +37,7 @@ pub(crate) struct Links {
     /// costs more than a message where they are many.
     one_has_ended: Arc<AtomicBool>,
     /// Links that take no more messages, until their device keeps no buffer of a pool.
-    pub(super) stale: StaleLinks<Link>,
+    pub(super) stale: StaleLinks<SendRecvLink>,
     /// The work of links that have gone.
     past: ReceiverStats,
     /// Time for which the queue pair of a link that has ended well stays.
@@ -82,15 +82,15 @@ impl Links {
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Link> {
+    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut SendRecvLink> {
         self.places.get_mut(place as usize)?.as_mut()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Link> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SendRecvLink> {
         self.places.iter().flatten()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut SendRecvLink> {
         self.places.iter_mut().flatten()
     }
 
@@ -117,7 +117,8 @@ impl Links {
 
     /// Takes the place of the link that ended first among the links that can be released.
     fn evict(&mut self) -> Option<u32> {
-        let can_go = |ended: &EndedLink| self.link(ended.place).is_none_or(Link::has_settled);
+        let can_go =
+            |ended: &EndedLink| self.link(ended.place).is_none_or(SendRecvLink::has_settled);
         let at = self.ended.iter().position(can_go)?;
         let EndedLink { place, .. } = self.ended.remove(at);
         self.bury(place);
@@ -125,7 +126,7 @@ impl Links {
     }
 
     /// Gives a link its place, and its peer a number.
-    pub(crate) fn add(&mut self, mut link: Link) -> Peer {
+    pub(crate) fn add(&mut self, mut link: SendRecvLink) -> Peer {
         let (peer, place) = (Peer(self.joined), link.place());
         self.joined += 1;
         link.join(peer, self.one_has_ended.clone());
@@ -151,8 +152,8 @@ impl Links {
         }
         let now = host::time::now();
         if one_has_ended {
-            let noted = |link: &&mut Link| !link.is_open() && !link.noted;
-            let fresh = self.places.iter_mut().flatten().filter(noted).map(Link::note);
+            let noted = |link: &&mut SendRecvLink| !link.is_open() && !link.noted;
+            let fresh = self.places.iter_mut().flatten().filter(noted).map(SendRecvLink::note);
             self.ended.extend(fresh.map(|place| EndedLink { place, since: now }));
         }
         let mut ended = std::mem::take(&mut self.ended);
@@ -179,12 +180,12 @@ impl Links {
         if !self.one_has_ended.load(Ordering::Relaxed) {
             return None;
         }
-        let error = self.iter_mut().find_map(Link::error_of);
+        let error = self.iter_mut().find_map(SendRecvLink::error_of);
         self.one_has_ended.store(error.is_some(), Ordering::Relaxed);
         error
     }
 
-    fn link(&self, place: u32) -> Option<&Link> {
+    fn link(&self, place: u32) -> Option<&SendRecvLink> {
         self.places.get(place as usize)?.as_ref()
     }
 
@@ -195,7 +196,7 @@ impl Links {
     }
 
     /// Takes a link out of its place.
-    fn take_out(&mut self, place: u32) -> Option<Link> {
+    fn take_out(&mut self, place: u32) -> Option<SendRecvLink> {
         let link = self.places[place as usize].take()?;
         self.index.remove(link.qp_num());
         self.vacant.push(place);
@@ -206,7 +207,7 @@ impl Links {
     /// Destroys a link's queue pair and frees its buffers: now, or for a link of a pool when
     /// all its completions are booked and the device says that it keeps no buffer. (A link whose
     /// set-up failed may have got messages, too.)
-    pub(crate) fn forget(&mut self, mut link: Link) {
+    pub(crate) fn forget(&mut self, mut link: SendRecvLink) {
         if link.is_shared() {
             link.silence();
             self.stale.add(link);
@@ -216,7 +217,7 @@ impl Links {
     /// [`forget`](Self::forget)s all links, after which no link joins any more.
     pub(crate) fn forget_all(&mut self) {
         for place in 0..self.places.len() as u32 {
-            if let Some(mut link) = self.take_out(place).filter(Link::is_shared) {
+            if let Some(mut link) = self.take_out(place).filter(SendRecvLink::is_shared) {
                 link.silence();
                 self.stale.add_last(link);
             }

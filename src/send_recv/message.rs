@@ -3,7 +3,7 @@
 use conn_core::pack::Unpacker;
 use verbs_safe::RecvBuf;
 
-use super::link::Link;
+use super::link::SendRecvLink;
 use super::shared::SlotReturn;
 use crate::half::received_message;
 use crate::peer::Peer;
@@ -34,7 +34,7 @@ pub(super) struct OpenPack {
 
 impl OpenPack {
     #[cold]
-    pub(super) fn new(buffer: RecvBuf<SlotReturn>, link: &Link) -> OpenPack {
+    pub(super) fn new(buffer: RecvBuf<SlotReturn>, link: &SendRecvLink) -> OpenPack {
         let records = Unpacker::new(buffer.len() as u32);
         OpenPack { buffer, records, peer: link.peer(), place: link.place() }
     }

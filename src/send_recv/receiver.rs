@@ -11,19 +11,19 @@ use std::time::Duration;
 use verbs_safe::{CompletionBatch, RecvRun};
 
 use super::Config;
-use super::link::{Arrival, Link, ReceiverStats};
+use super::link::{CompletionEffect, ReceiverStats, SendRecvLink};
 use super::links::Links;
 use super::message::{Message, OpenPack};
-use super::returns::Returns;
+use super::returns::SlotReturns;
 use super::shared::SlotReturn;
 use super::shared::{LoanClock, RECALL_AFTER};
 use crate::arm::Arm;
 use crate::error::{CloseReason, Losses, ProtocolError, RecvError};
 use crate::half::RecvHalf;
-use crate::keepalive::Look;
+use crate::keepalive::KeepaliveDue;
 use crate::peer::Peer;
 use crate::wait::{POLL_SLEEP, polls_in_a_row};
-use crate::waiting::{Waiting, Waits};
+use crate::waiting::{CqWaiting, Waits};
 
 /// The receiving half of one connection, or of many.
 ///
@@ -41,7 +41,7 @@ use crate::waiting::{Waiting, Waits};
 /// receiver may have any number of senders in its life, one after the other.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(super) waiting: Waiting,
+    pub(super) waiting: CqWaiting,
     batch: CompletionBatch,
     /// Messages that were taken from the batch, of one peer. They come before what is
     /// left in it.
@@ -54,7 +54,7 @@ pub struct Receiver {
     /// Places of links that need not be settled until they are marked again, or the receiver
     /// is idle: of many peers most have gathered a few buffers.
     resting: Vec<u32>,
-    pub(super) returns: Arc<Returns>,
+    pub(super) returns: Arc<SlotReturns>,
     freed: Box<[u32]>,
     /// The pools that links have buffers of.
     pools: Vec<LoanClock>,
@@ -74,8 +74,8 @@ pub struct Receiver {
 /// Making, inspecting.
 impl Receiver {
     pub(crate) fn new(
-        waiting: Waiting,
-        returns: Arc<Returns>,
+        waiting: CqWaiting,
+        returns: Arc<SlotReturns>,
         config: &Config,
         max_peers: u32,
     ) -> Receiver {
@@ -121,7 +121,7 @@ impl RecvHalf for Receiver {
     }
 
     fn registered_bytes(&self) -> u64 {
-        self.links.iter().map(Link::registered_bytes).sum()
+        self.links.iter().map(SendRecvLink::registered_bytes).sum()
     }
 
     // Always: a message that is returned through memory is copied about (see below).
@@ -154,7 +154,7 @@ impl RecvHalf for Receiver {
         }
         self.returns.wakeup().announce();
         if !self.pools.is_empty() {
-            self.links.iter_mut().for_each(Link::hurry);
+            self.links.iter_mut().for_each(SendRecvLink::hurry);
         }
         self.collect_freed();
         self.settle(true)?;
@@ -264,7 +264,7 @@ impl Receiver {
                 self.found = Some(Message { buffer, peer: link.peer(), place });
             }
             Err(other) => {
-                if link.arrive(other) == Arrival::Failed {
+                if link.arrive(other) == CompletionEffect::Failed {
                     self.trouble = report(link, &mut self.losses);
                 }
             }
@@ -303,7 +303,7 @@ impl Receiver {
     /// before it.
     fn refill(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
-        let is_round = self.waiting.look() == Look::Round;
+        let is_round = self.waiting.look() == KeepaliveDue::Round;
         if is_round {
             self.ask_silent_peers();
         }
@@ -384,19 +384,19 @@ impl Receiver {
 
     /// Reports whether a message may still come: also before any sender has joined.
     fn has_open_links(&self) -> bool {
-        self.links.joined() == 0 || self.links.iter().any(Link::is_open)
+        self.links.joined() == 0 || self.links.iter().any(SendRecvLink::is_open)
     }
 }
 
 /// The error of a link that has failed, to be handed out once.
 #[cold]
-fn report(link: &mut Link, losses: &mut Losses) -> Option<RecvError> {
-    Link::error_of(link).map(|(peer, ended)| losses.report(peer, ended))
+fn report(link: &mut SendRecvLink, losses: &mut Losses) -> Option<RecvError> {
+    SendRecvLink::error_of(link).map(|(peer, ended)| losses.report(peer, ended))
 }
 
 /// Notes that a link has something to settle.
 #[inline]
-fn mark(dirty: &mut Vec<u32>, link: &mut Link, place: u32) {
+fn mark(dirty: &mut Vec<u32>, link: &mut SendRecvLink, place: u32) {
     if !link.marked {
         link.marked = true;
         dirty.push(place);

@@ -5,35 +5,35 @@ use std::sync::Arc;
 use conn_core::repost::{RepostQueue, RepostWord};
 
 use crate::allocate::repost_queue;
-use crate::wakeup::Wakeup;
+use crate::wakeup::EventfdWakeup;
 
 /// The freed buffers of all peers of one receiver, the links that a shared pool has something
 /// for, and the wakeup of its thread.
 ///
 /// A buffer's id is the number of its link and its slot in that link's pool, side
 /// by side. Each buffer is in the queue at most once, so that it cannot overflow.
-pub(crate) struct Returns {
+pub(crate) struct SlotReturns {
     queue: RepostQueue<Box<[RepostWord]>>,
     /// Places of links.
     told: RepostQueue<Box<[RepostWord]>>,
     slot_bits: u32,
-    wakeup: Wakeup,
+    wakeup: EventfdWakeup,
 }
 
-impl std::fmt::Debug for Returns {
+impl std::fmt::Debug for SlotReturns {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Returns").field("slot_bits", &self.slot_bits).finish_non_exhaustive()
+        f.debug_struct("SlotReturns").field("slot_bits", &self.slot_bits).finish_non_exhaustive()
     }
 }
 
-impl Returns {
+impl SlotReturns {
     /// For `links` links of up to `slots` buffers each.
-    pub(crate) fn new(links: u32, slots: u32) -> std::io::Result<Arc<Returns>> {
+    pub(crate) fn new(links: u32, slots: u32) -> std::io::Result<Arc<SlotReturns>> {
         let slot_bits = slots.next_power_of_two().trailing_zeros();
         let wide = u64::from(links) << slot_bits;
         let ids = u32::try_from(wide).map_err(|_| std::io::ErrorKind::InvalidInput)?;
         let (queue, told) = (repost_queue(ids)?, repost_queue(links)?);
-        Ok(Arc::new(Returns { queue, told, slot_bits, wakeup: Wakeup::new()? }))
+        Ok(Arc::new(SlotReturns { queue, told, slot_bits, wakeup: EventfdWakeup::new()? }))
     }
 
     /// A buffer of the link in that place was freed.
@@ -62,7 +62,7 @@ impl Returns {
         self.told.drain(places)
     }
 
-    pub(crate) fn wakeup(&self) -> &Wakeup {
+    pub(crate) fn wakeup(&self) -> &EventfdWakeup {
         &self.wakeup
     }
 

@@ -9,23 +9,23 @@ use conn_core::pool::{PoolConfig, PoolCounts};
 use host::plant::{Plant, is_planted};
 use verbs_safe::{QueuePair, QueuePairConfig, RecvSide, RemoteAccess};
 
-use super::link::{Link, OwnBuffers, Source};
+use super::link::{BufferSource, OwnBuffers, SendRecvLink};
 use super::receiver::Receiver;
-use super::returns::Returns;
+use super::returns::SlotReturns;
 use super::sender::Sender;
 use super::shared::SlotReturn;
-use super::shared::{Address, SharedPool};
+use super::shared::{LinkAddress, SharedPool};
 use super::stale_links::MAX_STALE_LINKS;
 use super::{Config, SendRecv};
 use crate::device::Device;
 use crate::error::{ConnectError, check};
 use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
-use crate::posting::{AtEnd, Posting};
+use crate::posting::{AtEnd, QpPosting};
 use crate::protocol::{Protocol, Served, own_types};
 use crate::sending::Half;
 use crate::setup::{Agreement, unfit};
-use crate::waiting::Waiting;
+use crate::waiting::CqWaiting;
 use crate::wire::{entries, tracker};
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
@@ -40,7 +40,7 @@ const SENDER_CONTROL: u32 = 4;
 const PROBES: RemoteAccess = WRITES;
 
 type NewSender = HalfDraft<(), Sender>;
-type NewLink = HalfDraft<(), Link, Receiver>;
+type NewLink = HalfDraft<(), SendRecvLink, Receiver>;
 
 impl Served for SendRecv {
     const ID: ProtocolId = ProtocolId::SEND_RECV;
@@ -58,8 +58,8 @@ impl Protocol for SendRecv {
         pool: Option<&SharedPool>,
     ) -> Result<Receiver, ConnectError> {
         let entries = entries(completions(config, max_peers, pool), max_peers)?;
-        let waiting = Waiting::create(device, entries, config.common)?;
-        let returns = Returns::new(max_peers, config.recv_depth + 1)
+        let waiting = CqWaiting::create(device, entries, config.common)?;
+        let returns = SlotReturns::new(max_peers, config.recv_depth + 1)
             .map_err(|error| ConnectError::System { what: "an event descriptor", error })?;
         Ok(Receiver::new(waiting, returns, config, max_peers))
     }
@@ -67,7 +67,7 @@ impl Protocol for SendRecv {
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let config = planted(*config);
         let depth = config.unacked + SENDER_CONTROL;
-        let waiting = Waiting::create(device, depth + CONTROL_SLOTS, config.common)?;
+        let waiting = CqWaiting::create(device, depth + CONTROL_SLOTS, config.common)?;
         let shape = QueuePairConfig {
             max_send_wr: depth,
             send_slots: config.unacked,
@@ -116,7 +116,7 @@ impl Protocol for SendRecv {
         let rule = "at most that of the configuration which the receiver was made with";
         check("recv_depth", window, fits, rule)?;
         let place = receiver.make_place()?;
-        let address = Address { returns: receiver.returns.clone(), place };
+        let address = LinkAddress { returns: receiver.returns.clone(), place };
         let loan = config.credits.then_some(window);
         let join = |pool| receiver.join_pool(pool, &address, loan);
         let member = pool.map(join).transpose()?;
@@ -147,17 +147,19 @@ impl Protocol for SendRecv {
                 None => grantor(window, end, &config)?,
             };
             let source = match (member, recv) {
-                (Some(member), _) => Source::Shared(member),
-                (None, Some(queue)) => Source::Own(own_buffers(queue, window, &config, device)?),
+                (Some(member), _) => BufferSource::Shared(member),
+                (None, Some(queue)) => {
+                    BufferSource::Own(own_buffers(queue, window, &config, device)?)
+                }
                 (None, None) => {
                     return Err(device.error("use a queue pair", &"no receive side").into());
                 }
             };
             let tracker = tracker(CONTROL_SLOTS - 1, 1, CONTROL_SLOTS / 4);
             let unjoined = wire.unjoined(control.clone());
-            let posting = Posting::new(unjoined, send, tracker, AtEnd::Err);
+            let posting = QpPosting::new(unjoined, send, tracker, AtEnd::Err);
             let is_packed = peer.options.contains(Options::PACKED);
-            let link = Link::new(posting, grantor, source, is_packed, place);
+            let link = SendRecvLink::new(posting, grantor, source, is_packed, place);
             // Last: from here on, messages of the peer take buffers, which may be a pool's.
             match wire.join(&control, psn, end) {
                 Ok(()) => Ok(link),
@@ -209,14 +211,14 @@ fn completions(config: &Config, max_peers: u32, pool: Option<&SharedPool>) -> Op
 }
 
 impl LinkHost for Receiver {
-    type Link = Link;
+    type Link = SendRecvLink;
 
-    fn add(&mut self, link: Link) -> Peer {
+    fn add(&mut self, link: SendRecvLink) -> Peer {
         self.links.add(link)
     }
 
     /// Waits until the device keeps none of the link's buffers.
-    fn forget(&mut self, link: Link) {
+    fn forget(&mut self, link: SendRecvLink) {
         self.links.forget(link);
     }
 }

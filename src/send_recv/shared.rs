@@ -18,9 +18,9 @@ use crate::doorbell;
 use crate::error::ConnectError;
 pub use config::{Reposting, SharedConfig};
 pub(crate) use lending::RECALL_AFTER;
-pub(crate) use member::Member;
-pub(crate) use state::{Address, SlotReturn};
-use state::{Inner, MAX_LIST, SharedReturn};
+pub(crate) use member::PoolMember;
+pub(crate) use state::{LinkAddress, SlotReturn};
+use state::{MAX_LIST, SharedPoolInner, SharedReturn};
 
 /// A pool of receive buffers that many connections share, behind one shared
 /// receive queue. Clones are handles of the same pool.
@@ -49,7 +49,7 @@ pub struct SharedPool {
 
 #[derive(Debug)]
 struct Owner {
-    inner: Arc<Inner>,
+    inner: Arc<SharedPoolInner>,
     pool: RecvPool<SlotReturn>,
     queue: SharedReceiveQueue,
     reposter: Option<JoinHandle<()>>,
@@ -67,7 +67,7 @@ impl SharedPool {
     ) -> Result<SharedPool, ConnectError> {
         // Before anything of such a size is made.
         config.validate()?;
-        let inner = Arc::new(Inner::new(config)?);
+        let inner = Arc::new(SharedPoolInner::new(config)?);
         let recycler = SlotReturn::Shared(SharedReturn { inner: inner.clone() });
         let (mut poster, pool) = device
             .messages_pd()
@@ -121,7 +121,7 @@ impl SharedPool {
 
 /// Has loans of a pool recalled when members wait for long. A receiver may outlive the pool.
 #[derive(Debug, Clone)]
-pub(crate) struct LoanClock(Weak<Inner>);
+pub(crate) struct LoanClock(Weak<SharedPoolInner>);
 
 impl LoanClock {
     /// Reports whether members wait, so that [`tick`](LoanClock::tick) is to be called soon.

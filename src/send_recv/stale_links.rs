@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use verbs_safe::Completion;
 
-use super::link::Link;
+use super::link::SendRecvLink;
 use crate::wait::{Deadline, SILENT_DEVICE};
 
 /// Queue pairs that are waited for at most, besides those of all peers: the completion queue
@@ -20,7 +20,7 @@ use crate::wait::{Deadline, SILENT_DEVICE};
 pub(crate) const MAX_STALE_LINKS: u32 = 64;
 
 /// A link that takes no more messages: its queue pair is in ERR.
-pub(crate) trait Ending {
+pub(crate) trait DrainingLink {
     /// Returns its share of the pool, once the device keeps no buffer of it.
     fn give_share_back(&mut self);
 
@@ -28,13 +28,13 @@ pub(crate) trait Ending {
     fn keeps_no_buffer(&self) -> bool;
 }
 
-impl Ending for Link {
+impl DrainingLink for SendRecvLink {
     fn give_share_back(&mut self) {
-        Link::give_share_back(self);
+        SendRecvLink::give_share_back(self);
     }
 
     fn keeps_no_buffer(&self) -> bool {
-        Link::keeps_no_buffer(self)
+        SendRecvLink::keeps_no_buffer(self)
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct StaleLinks<L> {
     unaccounted: u64,
 }
 
-impl<L: Ending> StaleLinks<L> {
+impl<L: DrainingLink> StaleLinks<L> {
     pub(crate) fn new(most: u32, linger: Duration) -> StaleLinks<L> {
         StaleLinks { links: Vec::new(), most: most as usize, linger, unaccounted: 0 }
     }
@@ -117,7 +117,7 @@ impl<L: Ending> StaleLinks<L> {
     }
 }
 
-impl StaleLinks<Link> {
+impl StaleLinks<SendRecvLink> {
     /// Books a completion of a queue pair that has no place: of one of them.
     #[cold]
     pub(crate) fn absorb(&mut self, completion: Completion<'_>) {

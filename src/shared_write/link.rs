@@ -6,12 +6,12 @@ use conn_core::ring::offer::Place;
 use conn_core::shared_write::{ExtentError, STOP_BYTES, STOPPED, padded};
 use verbs_safe::Completion;
 
-use super::ring::Ring;
-use crate::copies::{BULK, Copies, Message};
+use super::ring::ExtentRing;
+use crate::copies::{BULK, CopyPool, Message};
 use crate::error::{CloseReason, ProtocolError};
 use crate::peer::Peer;
 use crate::places::Peered;
-use crate::posting::{Posting, field};
+use crate::posting::{QpPosting, field};
 use crate::receiving;
 use crate::ring::memory::remote;
 
@@ -20,8 +20,8 @@ const TURN: usize = 64;
 
 /// One peer of a receiver.
 #[derive(Debug)]
-pub struct Link {
-    pub(super) posting: Posting,
+pub struct SharedWriteLink {
+    pub(super) posting: QpPosting,
     /// Its number in the ring.
     pub(super) number: u32,
     pub(super) peer_stop: Place,
@@ -31,8 +31,12 @@ pub struct Link {
     pub(super) copied: Vec<(u32, u32)>,
 }
 
-impl Link {
-    fn take_all(&mut self, ring: &mut Ring, copies: &mut Copies) -> Result<(), ExtentError> {
+impl SharedWriteLink {
+    fn take_all(
+        &mut self,
+        ring: &mut ExtentRing,
+        copies: &mut CopyPool,
+    ) -> Result<(), ExtentError> {
         let (number, mut at) = (self.number, 0);
         while at < BULK && self.copied.len() < TURN {
             if let Some((offset, len)) = ring.next(number)? {
@@ -58,12 +62,12 @@ impl Link {
     }
 }
 
-impl Peered for Link {
-    field!(posting, posting_mut: Posting);
+impl Peered for SharedWriteLink {
+    field!(posting, posting_mut: QpPosting);
 }
 
-impl receiving::Link for Link {
-    type Shared = Ring;
+impl receiving::ReceiverLink for SharedWriteLink {
+    type Shared = ExtentRing;
     type Taken = Message;
 
     fn is_polled(&self) -> bool {
@@ -75,9 +79,9 @@ impl receiving::Link for Link {
 
     fn take(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut ExtentRing,
         peer: Peer,
-        copies: &mut Copies,
+        copies: &mut CopyPool,
         out: &mut VecDeque<Message>,
     ) {
         if self.is_broken {
@@ -90,7 +94,7 @@ impl receiving::Link for Link {
         }
     }
 
-    fn settle(&mut self, ring: &mut Ring) -> bool {
+    fn settle(&mut self, ring: &mut ExtentRing) -> bool {
         ring.check_tail();
         ring.look_after(self.number);
         true
@@ -100,11 +104,11 @@ impl receiving::Link for Link {
         self.write_stop([taken, STOPPED], remote(self.peer_stop, 0, STOP_BYTES));
     }
 
-    fn has_heard_goodbye(&self, ring: &Ring) -> bool {
+    fn has_heard_goodbye(&self, ring: &ExtentRing) -> bool {
         ring.core.has_heard_goodbye(self.number)
     }
 
-    fn looks_for_goodbye(&mut self, ring: &mut Ring) -> bool {
+    fn looks_for_goodbye(&mut self, ring: &mut ExtentRing) -> bool {
         if !self.is_broken
             && let Err(e) = ring.hear_goodbye(self.number, true)
         {
@@ -113,11 +117,11 @@ impl receiving::Link for Link {
         ring.core.has_heard_goodbye(self.number)
     }
 
-    fn leave(&mut self, ring: &mut Ring) {
+    fn leave(&mut self, ring: &mut ExtentRing) {
         ring.close(self.number);
     }
 
-    fn shared_bytes(ring: &Ring) -> u64 {
+    fn shared_bytes(ring: &ExtentRing) -> u64 {
         ring.region.len() as u64
     }
 }

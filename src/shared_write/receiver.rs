@@ -1,8 +1,8 @@
 //! The receiving half: one thread, one completion queue, one ring for any number of peers.
 
-use super::link::Link;
+use super::link::SharedWriteLink;
 use crate::posting::field;
-use crate::receiving::{Receives, Receiving};
+use crate::receiving::{CopyReceiving, ReceivesCopies};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct ReceiverStats {
 /// Extents of peers that have gone are given to others in the calls that receive.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(super) receiving: Receiving<Link>,
+    pub(super) receiving: CopyReceiving<SharedWriteLink>,
 }
 
 impl Receiver {
@@ -43,10 +43,10 @@ impl Receiver {
     }
 }
 
-impl Receives for Receiver {
-    type Link = Link;
+impl ReceivesCopies for Receiver {
+    type Link = SharedWriteLink;
 
-    field!(receiving, receiving_mut: Receiving<Link>);
+    field!(receiving, receiving_mut: CopyReceiving<SharedWriteLink>);
 }
 
 impl Drop for Receiver {

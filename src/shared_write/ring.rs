@@ -13,7 +13,7 @@ use crate::ring::memory::peer_memory;
 
 /// The ring of a receiver, and the owner of each part of it.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub(crate) struct ExtentRing {
     /// The domain of all links: the senders share the memory.
     pub(super) pd: ProtectionDomain,
     pub(super) region: SharedRegion,
@@ -22,15 +22,15 @@ pub(crate) struct Ring {
     error: Option<ExtentError>,
 }
 
-impl Ring {
-    pub(super) fn new(device: &Device, layout: Layout) -> Result<Ring, ConnectError> {
+impl ExtentRing {
+    pub(super) fn new(device: &Device, layout: Layout) -> Result<ExtentRing, ConnectError> {
         let pd = device.new_domain()?;
         let region = peer_memory(device, &pd, layout.bytes(), RemoteAccess::ALL)?;
         let extents = vec![ExtentSlot::default(); layout.extents() as usize];
         let links = vec![LinkSlot::default(); layout.links() as usize];
         let core = ExtentReceiver::new(layout, extents.into(), links.into());
         let core = core.expect("storage of the layout's size");
-        let mut ring = Ring { pd, region, core, error: None };
+        let mut ring = ExtentRing { pd, region, core, error: None };
         let _ = ring.region.store_u64(TAIL_AT as usize, 1_u64.to_le());
         ring.grant();
         Ok(ring)

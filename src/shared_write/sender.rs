@@ -56,7 +56,7 @@ pub struct Sender {
     landing: RegionId,
     limit: u32,
     /// Requests for a ticket, or for what it has: the last one of them.
-    pending: Option<Pending>,
+    pending: Option<PendingRequest>,
     /// Time when the entry is read once more, and the length of that rest.
     rests_until: Option<Instant>,
     rest: Duration,
@@ -77,7 +77,7 @@ pub(super) struct PeerRing {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Pending {
+enum PendingRequest {
     Claim(WrId),
     Look(WrId),
 }
@@ -310,7 +310,8 @@ impl Sender {
     /// Takes the results of the requests on their way, if they are complete; returns true if there
     /// is something new.
     fn take_in(&mut self) -> Result<bool, SendError> {
-        let (Some(Pending::Claim(id)) | Some(Pending::Look(id))) = self.pending else {
+        let (Some(PendingRequest::Claim(id)) | Some(PendingRequest::Look(id))) = self.pending
+        else {
             return Ok(false);
         };
         if !self.writing.half.posting.is_complete(id) {
@@ -318,7 +319,7 @@ impl Sender {
         }
         let word = |at: u64| checked::observe(&self.memory, at as usize).map(|[word]| word);
         let is_new = match self.pending.take() {
-            Some(Pending::Claim(_)) => {
+            Some(PendingRequest::Claim(_)) => {
                 let ticket = self.memory.observe_arrival(TICKET_LANDS_AT as usize);
                 self.core.on_claimed(ticket.unwrap_or_default()).map(|()| true)
             }
@@ -341,7 +342,7 @@ impl Sender {
             return Ok(());
         }
         if let Some(claim) = self.core.claim_due() {
-            self.pending = Some(Pending::Claim(self.stage_claim(claim)?));
+            self.pending = Some(PendingRequest::Claim(self.stage_claim(claim)?));
         } else if let Some(ticket) = self.core.looks_for() {
             if self.rests_until.is_some_and(|until| host::time::now() < until) {
                 return Ok(());
@@ -349,7 +350,7 @@ impl Sender {
             let entry_at = self.core.layout().entry_at(ticket);
             self.stage_read(DECIDED_AT, DECIDED_LANDS_AT, false)?;
             let id = self.stage_read(entry_at, ENTRY_LANDS_AT, true)?;
-            self.pending = Some(Pending::Look(id));
+            self.pending = Some(PendingRequest::Look(id));
         } else {
             return Ok(());
         }

@@ -6,8 +6,8 @@ use conn_core::shared_write::terms::{TERMS_LEN, Terms};
 use conn_core::shared_write::{ExtentSender, STOP_BYTES, record_bytes};
 use verbs_safe::{Atomics, QueuePairConfig, RecvSide, RemoteAccess};
 
-use super::link::Link;
-use super::ring::Ring;
+use super::link::SharedWriteLink;
+use super::ring::ExtentRing;
 use super::sender::{CONTROL, MEMORY_BYTES, PeerRing, Sender};
 use super::{Config, Receiver, SharedWrite};
 use crate::device::Device;
@@ -16,10 +16,10 @@ use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served, own_types};
-use crate::receiving::Receiving;
+use crate::receiving::CopyReceiving;
 use crate::ring::memory::{peer_memory, place};
 use crate::setup::{Agreement, FixedTerms, check_direction, unfit};
-use crate::waiting::Waiting;
+use crate::waiting::CqWaiting;
 use crate::wire::{entries_for, tracker};
 use crate::writing::Writing;
 
@@ -29,7 +29,7 @@ const LINK_QUEUE: u32 = 4;
 const RD_ATOMIC: u8 = 4;
 
 type NewSender = HalfDraft<Terms, Sender>;
-type NewLink = HalfDraft<Terms, Link, Receiver>;
+type NewLink = HalfDraft<Terms, SharedWriteLink, Receiver>;
 
 impl Served for SharedWrite {
     const ID: ProtocolId = ProtocolId::SHARED_WRITE;
@@ -52,15 +52,15 @@ impl Protocol for SharedWrite {
         }
         let layout = config.layout(max_peers)?;
         let entries = entries_for(LINK_QUEUE, max_peers)?;
-        let waiting = Waiting::create(device, entries, config.common)?;
-        let ring = Ring::new(device, layout)?;
-        Ok(Receiver { receiving: Receiving::new(ring, waiting, max_peers) })
+        let waiting = CqWaiting::create(device, entries, config.common)?;
+        let ring = ExtentRing::new(device, layout)?;
+        Ok(Receiver { receiving: CopyReceiving::new(ring, waiting, max_peers) })
     }
 
     fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + CONTROL;
-        let waiting = Waiting::create(device, depth, config.common)?;
+        let waiting = CqWaiting::create(device, depth, config.common)?;
         let shape = QueuePairConfig {
             max_send_wr: depth,
             send_slots: depth,
@@ -126,7 +126,7 @@ impl Protocol for SharedWrite {
             // From here on it may take tickets.
             receiver.receiving.shared.core.open(number);
             let (is_broken, copied) = (false, Vec::new());
-            Ok(Link { posting, number, peer_stop: place, is_broken, copied })
+            Ok(SharedWriteLink { posting, number, peer_stop: place, is_broken, copied })
         }))
     }
 
@@ -150,14 +150,14 @@ impl FixedTerms for Terms {
 }
 
 impl LinkHost for Receiver {
-    type Link = Link;
+    type Link = SharedWriteLink;
 
-    fn add(&mut self, link: Link) -> Peer {
+    fn add(&mut self, link: SharedWriteLink) -> Peer {
         let longest = self.receiving.shared.layout().max_message();
         self.receiving.add(link, longest)
     }
 
-    fn forget(&mut self, link: Link) {
+    fn forget(&mut self, link: SharedWriteLink) {
         let number = link.number;
         // Its queue pair first: nothing of it arrives any more.
         drop(link);

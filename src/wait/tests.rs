@@ -10,14 +10,14 @@ fn idle(strategy: WaitStrategy, timeout: Option<Duration>) -> Idle {
 #[test]
 fn polls_before_a_yield_adapt_to_a_shared_processor() {
     let polls = Idle::POLLS_PER_LOOK;
-    let found = |polls: u32| Yield::of(2 * Yield::SWITCH).next_polls(polls, true);
+    let found = |polls: u32| Yield::for_duration(2 * Yield::SWITCH).next_polls(polls, true);
     assert_eq!([polls, 16, 4, 1].map(found), [16, 4, 1, 1]);
-    let alone = |polls: u32| Yield::of(Yield::SWITCH / 2).next_polls(polls, true);
+    let alone = |polls: u32| Yield::for_duration(Yield::SWITCH / 2).next_polls(polls, true);
     assert_eq!([1, 2, 32, polls].map(alone), [2, 4, polls, polls]);
     // A switch after which nothing was there proves nothing.
-    assert_eq!(Yield::of(2 * Yield::SWITCH).next_polls(16, false), 16);
+    assert_eq!(Yield::for_duration(2 * Yield::SWITCH).next_polls(16, false), 16);
     // A computation that has nothing to do with the wait does not shorten it.
-    assert_eq!(Yield::of(2 * Yield::SLICE).next_polls(1, true), polls);
+    assert_eq!(Yield::for_duration(2 * Yield::SLICE).next_polls(1, true), polls);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_thread_learns_from_the_yield_that_ended_a_wait() {
 fn a_timeout_ends_every_strategy() {
     for strategy in [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive] {
         let mut idle = idle(strategy, Some(TICK));
-        assert_eq!(idle.look(host::time::now() + 2 * TICK), Step::TimedOut, "{strategy:?}");
+        assert_eq!(idle.look(host::time::now() + 2 * TICK), WaitStep::TimedOut, "{strategy:?}");
     }
 }
 
@@ -80,7 +80,7 @@ fn a_blocking_wait_sleeps_at_once_and_never_past_its_deadline() {
     let limit = 60_000 * TICK; // longer than this thread may be without a processor
     let mut idle = Idle::new(WaitStrategy::Block, Deadline::after(limit), Duration::MAX);
     match idle.step() {
-        Step::Sleep(time) => assert!(time <= limit),
+        WaitStep::Sleep(time) => assert!(time <= limit),
         other => panic!("{other:?}"),
     }
 }
@@ -89,30 +89,30 @@ fn a_blocking_wait_sleeps_at_once_and_never_past_its_deadline() {
 fn a_silent_peer_is_probed_once_per_interval() {
     let mut idle = idle(WaitStrategy::Spin, None);
     let start = host::time::now();
-    assert_eq!(idle.look(start), Step::Again);
-    assert_eq!(idle.look(start + 9 * TICK), Step::Again);
-    assert_eq!(idle.look(start + 10 * TICK), Step::Probe);
-    assert_eq!(idle.look(start + 11 * TICK), Step::Again);
-    assert_eq!(idle.look(start + 20 * TICK), Step::Probe);
+    assert_eq!(idle.look(start), WaitStep::Again);
+    assert_eq!(idle.look(start + 9 * TICK), WaitStep::Again);
+    assert_eq!(idle.look(start + 10 * TICK), WaitStep::Probe);
+    assert_eq!(idle.look(start + 11 * TICK), WaitStep::Again);
+    assert_eq!(idle.look(start + 20 * TICK), WaitStep::Probe);
     idle.reset();
-    assert_eq!(idle.look(start + 21 * TICK), Step::Again);
+    assert_eq!(idle.look(start + 21 * TICK), WaitStep::Again);
 }
 
 #[test]
 fn events_that_do_not_end_the_wait_do_not_prolong_it() {
     let mut late = idle(WaitStrategy::Spin, Some(Duration::ZERO));
-    let looks = (1..).find(|_| late.after(1) == Step::TimedOut);
+    let looks = (1..).find(|_| late.after(1) == WaitStep::TimedOut);
     assert_eq!(looks, Some(Idle::FOUND_PER_LOOK + 1), "what the last look found is taken first");
     let mut early = idle(WaitStrategy::Spin, None);
-    assert!((0..10 * Idle::FOUND_PER_LOOK).all(|_| early.after(1) == Step::Again));
+    assert!((0..10 * Idle::FOUND_PER_LOOK).all(|_| early.after(1) == WaitStep::Again));
 }
 
 #[test]
 fn a_thread_that_looks_more_rarely_than_it_probes_times_out() {
     let mut idle = idle(WaitStrategy::Spin, Some(15 * TICK));
     let start = Instant::now();
-    let looks: Vec<Step> = (0..4).map(|n| idle.look(start + n * 11 * TICK)).collect();
-    assert_eq!(looks, [Step::Again, Step::Probe, Step::TimedOut, Step::TimedOut]);
+    let looks: Vec<WaitStep> = (0..4).map(|n| idle.look(start + n * 11 * TICK)).collect();
+    assert_eq!(looks, [WaitStep::Again, WaitStep::Probe, WaitStep::TimedOut, WaitStep::TimedOut]);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn short_waits_add_up_to_a_keepalive_interval() {
     for wait in 0..35 {
         let mut idle = idle(WaitStrategy::Spin, Some(Duration::ZERO)).resume(&mut silence);
         let now = start + wait * TICK;
-        while idle.look(now) == Step::Probe {
+        while idle.look(now) == WaitStep::Probe {
             probes += 1;
         }
         silence = idle.silence();
@@ -133,34 +133,34 @@ fn short_waits_add_up_to_a_keepalive_interval() {
 fn a_keepalive_of_no_time_leaves_time_to_end() {
     let deadline = Deadline::after(Duration::ZERO);
     let mut idle = Idle::new(WaitStrategy::Spin, deadline, Duration::ZERO);
-    assert_eq!(idle.look(host::time::now() + TICK), Step::TimedOut);
+    assert_eq!(idle.look(host::time::now() + TICK), WaitStep::TimedOut);
 }
 
 #[test]
 fn a_keepalive_beyond_the_clock_is_none() {
     let mut idle = Idle::new(WaitStrategy::Block, Deadline::NEVER, Duration::MAX);
-    assert_eq!(idle.step(), Step::Sleep(Duration::MAX));
+    assert_eq!(idle.step(), WaitStep::Sleep(Duration::MAX));
 }
 
 #[test]
 fn spinning_gives_way_to_sleep_after_its_time() {
     let mut idle = idle(WaitStrategy::SpinThenBlock(2 * TICK), None);
     let start = host::time::now();
-    assert_eq!(idle.look(start), Step::Again);
-    assert_eq!(idle.look(start + TICK), Step::Again);
-    assert_eq!(idle.look(start + 2 * TICK), Step::Sleep(8 * TICK));
+    assert_eq!(idle.look(start), WaitStep::Again);
+    assert_eq!(idle.look(start + TICK), WaitStep::Again);
+    assert_eq!(idle.look(start + 2 * TICK), WaitStep::Sleep(8 * TICK));
 }
 #[test]
 fn a_wait_that_has_slept_polls_once_for_each_sleep() {
     let spin = WaitStrategy::SpinThenBlock(TICK);
     let mut idle = Idle::new(spin, Deadline::NEVER, Duration::MAX);
-    let sleeps = |step| matches!(step, Step::Sleep(_));
-    assert_eq!(idle.look(host::time::now() - 2 * TICK), Step::Again);
+    let sleeps = |step| matches!(step, WaitStep::Sleep(_));
+    assert_eq!(idle.look(host::time::now() - 2 * TICK), WaitStep::Again);
     assert!(sleeps(idle.look(host::time::now())));
     assert!((0..3).all(|_| sleeps(idle.step())));
     // What it finds may be followed by more: it polls again.
-    assert_eq!(idle.after(1), Step::Again);
-    assert_eq!(idle.step(), Step::Again);
+    assert_eq!(idle.after(1), WaitStep::Again);
+    assert_eq!(idle.step(), WaitStep::Again);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use super::*;
 
-fn is_readable(wakeup: &Wakeup) -> bool {
+fn is_readable(wakeup: &EventfdWakeup) -> bool {
     let mut fds = [PollFd::new(&wakeup.fd, PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
 }
@@ -9,7 +9,7 @@ fn is_readable(wakeup: &Wakeup) -> bool {
 /// the descriptor readable once.
 #[test]
 fn a_late_wakeup_is_taken_by_a_later_call() {
-    let wakeup = Wakeup::new().unwrap();
+    let wakeup = EventfdWakeup::new().unwrap();
     wakeup.announce();
     assert!(wakeup.park_flag.should_wake());
     wakeup.retract();
@@ -24,7 +24,7 @@ fn a_late_wakeup_is_taken_by_a_later_call() {
 /// An event loop arms a half, and then calls what waits.
 #[test]
 fn announcing_again_or_retracting_takes_an_earlier_wakeup() {
-    let wakeup = Wakeup::new().unwrap();
+    let wakeup = EventfdWakeup::new().unwrap();
     wakeup.announce();
     wakeup.wake();
     wakeup.announce();
@@ -37,7 +37,7 @@ fn announcing_again_or_retracting_takes_an_earlier_wakeup() {
 
 #[test]
 fn wakeups_are_forgotten_with_the_announcement() {
-    let wakeup = Wakeup::new().unwrap();
+    let wakeup = EventfdWakeup::new().unwrap();
     for wakes in [0, 1, 3] {
         wakeup.announce();
         (0..wakes).for_each(|_| wakeup.wake());

@@ -13,7 +13,7 @@ use rdma_conn::conn_core::shared_write::{
 use rdma_conn::device::Device;
 use rdma_conn::verbs_safe::{Mapping, RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
 
-use super::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
+use super::raw::{HandMadeEnd, Shape, parameters, read_frame, write_frame};
 
 fn region(device: &Device, bytes: u64) -> (SharedRegion, Place) {
     let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
@@ -36,7 +36,7 @@ pub const END: u32 = u32::MAX;
 
 /// A hand-made sender that knows its peer's ring.
 pub struct RawSender {
-    pub raw: RawEnd,
+    pub raw: HandMadeEnd,
     pub layout: Layout,
     ring: Place,
     link: u32,
@@ -47,7 +47,7 @@ impl RawSender {
     /// Connects to a listener of the library.
     pub fn to(address: SocketAddr, device: &Device) -> RawSender {
         let mut stream = TcpStream::connect(address).unwrap();
-        let raw = RawEnd::new(device, Shape::default());
+        let raw = HandMadeEnd::new(device, Shape::default());
         let (stop, place) = region(device, 4096);
         let application = Terms::Sender { place }.encode();
         let hello = Parameters {
@@ -125,7 +125,7 @@ impl RawSender {
 
 /// A hand-made receiver: the acceptor of a sender of the library.
 pub struct RawReceiver {
-    pub raw: RawEnd,
+    pub raw: HandMadeEnd,
     pub layout: Layout,
     peer_stop: Place,
     pub ring: SharedRegion,
@@ -138,7 +138,7 @@ impl RawReceiver {
         let layout = Layout::new(2, 256, 100, 1).unwrap();
         let hello = read_frame(stream).expect("a Hello");
         let Frame::Hello(peer) = decode(&hello).unwrap().frame else { panic!("not a Hello") };
-        let raw = RawEnd::new(device, Shape::default());
+        let raw = HandMadeEnd::new(device, Shape::default());
         let (ring, place) = region(device, layout.bytes());
         ring.store_u64(TAIL_AT as usize, tail.to_le()).unwrap();
         let terms = Terms::Receiver { place, layout, link: 0, apart: false };

@@ -42,7 +42,7 @@ impl Default for Shape {
 }
 
 /// The hand-made end of one direction.
-pub struct RawEnd {
+pub struct HandMadeEnd {
     pub control: QpControl,
     send: SendQueue,
     recv: RecvQueue<()>,
@@ -53,10 +53,10 @@ pub struct RawEnd {
     sent: Vec<WcStatus>,
 }
 
-impl RawEnd {
+impl HandMadeEnd {
     const SLOT_BYTES: usize = 256;
 
-    pub fn new(device: &Device, shape: Shape) -> RawEnd {
+    pub fn new(device: &Device, shape: Shape) -> HandMadeEnd {
         let cq = device.context().create_cq(CqConfig::new(256)).unwrap();
         let config = QueuePairConfig {
             access: RemoteAccess::ALL,
@@ -69,7 +69,7 @@ impl RawEnd {
         let pair = device.pd().create_qp(&config, ()).unwrap();
         let mut recv = pair.recv.unwrap();
         recv.post(&(0..shape.buffers).collect::<Vec<_>>()).unwrap();
-        RawEnd {
+        HandMadeEnd {
             control: pair.control,
             send: pair.send,
             recv,
@@ -250,7 +250,7 @@ pub fn read_frame(stream: &mut impl Read) -> Option<Vec<u8>> {
 }
 
 /// A hand-made sender, connected to a listener of the library.
-pub fn sender_to(address: SocketAddr, device: &Device, shape: Shape) -> RawEnd {
+pub fn sender_to(address: SocketAddr, device: &Device, shape: Shape) -> HandMadeEnd {
     let mut stream = TcpStream::connect(address).unwrap();
     let end = begin_sender(&mut stream, device, shape);
     write_frame(&mut stream, &Frame::Ready);
@@ -258,7 +258,7 @@ pub fn sender_to(address: SocketAddr, device: &Device, shape: Shape) -> RawEnd {
 }
 
 /// As [`sender_to`]; nothing when it is refused.
-pub fn try_sender_to(address: SocketAddr, device: &Device, shape: Shape) -> Option<RawEnd> {
+pub fn try_sender_to(address: SocketAddr, device: &Device, shape: Shape) -> Option<HandMadeEnd> {
     let mut stream = TcpStream::connect(address).unwrap();
     let end = try_begin_sender(&mut stream, device, shape)?;
     write_frame(&mut stream, &Frame::Ready);
@@ -266,12 +266,12 @@ pub fn try_sender_to(address: SocketAddr, device: &Device, shape: Shape) -> Opti
 }
 
 /// A hand-made sender that has been accepted, and has not said that it is ready.
-pub fn begin_sender(stream: &mut TcpStream, device: &Device, shape: Shape) -> RawEnd {
+pub fn begin_sender(stream: &mut TcpStream, device: &Device, shape: Shape) -> HandMadeEnd {
     try_begin_sender(stream, device, shape).expect("it is accepted")
 }
 
-fn try_begin_sender(stream: &mut TcpStream, device: &Device, shape: Shape) -> Option<RawEnd> {
-    let end = RawEnd::new(device, shape);
+fn try_begin_sender(stream: &mut TcpStream, device: &Device, shape: Shape) -> Option<HandMadeEnd> {
+    let end = HandMadeEnd::new(device, shape);
     let hello = Parameters {
         initiator_to_acceptor: Some(end.endpoint()),
         ..parameters(device, shape.options)
@@ -287,9 +287,13 @@ fn try_begin_sender(stream: &mut TcpStream, device: &Device, shape: Shape) -> Op
 }
 
 /// A hand-made receiver: the acceptor of a sender of the library.
-pub fn receiver_for(stream: &mut (impl Read + Write), device: &Device, shape: Shape) -> RawEnd {
+pub fn receiver_for(
+    stream: &mut (impl Read + Write),
+    device: &Device,
+    shape: Shape,
+) -> HandMadeEnd {
     let hello = read_frame(stream).expect("a Hello");
-    let end = RawEnd::new(device, shape);
+    let end = HandMadeEnd::new(device, shape);
     let Frame::Hello(peer) = decode(&hello).unwrap().frame else { panic!("not a Hello") };
     end.connect(device, &peer, &peer.initiator_to_acceptor.unwrap());
     let accept = Parameters {

@@ -38,7 +38,7 @@ pub fn config() -> Config {
 }
 
 /// A queue pair whose memory says what it likes.
-pub struct Liar {
+pub struct ReadLiar {
     pub pair: QueuePair,
     pub cq: CompletionQueue,
     pub memory: SharedRegion,
@@ -50,8 +50,8 @@ pub struct Liar {
     pub block: Option<Place>,
 }
 
-impl Liar {
-    pub fn new(device: &Device) -> Liar {
+impl ReadLiar {
+    pub fn new(device: &Device) -> ReadLiar {
         let cq = device.context().create_cq(CqConfig::new(64)).unwrap();
         let access = RemoteAccess::ALL;
         let config = QueuePairConfig { access, ..QueuePairConfig::new(&cq, &cq) };
@@ -63,7 +63,7 @@ impl Liar {
         let mapping = Mapping::new(BLOCK + CONTROL_BYTES as usize).unwrap();
         let memory = device.pd().register_shared(mapping, shared).unwrap();
         let gid = device.context().choose_gid(1, None).unwrap();
-        Liar { pair, cq, memory, ring_at: 0, gid, psn: verbs_safe::random_psn(), block: None }
+        ReadLiar { pair, cq, memory, ring_at: 0, gid, psn: verbs_safe::random_psn(), block: None }
     }
 
     pub fn place(&self, at: usize) -> Place {
@@ -102,11 +102,11 @@ impl Liar {
     }
 
     /// A sender, as one more peer of `receiver`.
-    pub fn as_sender(device: &Device, receiver: &mut Receiver) -> Liar {
-        Liar::new(device).send_to(device, receiver, &config())
+    pub fn as_sender(device: &Device, receiver: &mut Receiver) -> ReadLiar {
+        ReadLiar::new(device).send_to(device, receiver, &config())
     }
 
-    pub fn send_to(self, device: &Device, receiver: &mut Receiver, config: &Config) -> Liar {
+    pub fn send_to(self, device: &Device, receiver: &mut Receiver, config: &Config) -> ReadLiar {
         let liar = self;
         let geometry = Geometry::plain(CAPACITY, 1000).unwrap();
         let ring = RingOffer { place: liar.place(liar.ring_at), geometry, tail: Tail::Read };
@@ -130,8 +130,8 @@ impl Liar {
     }
 
     /// A receiver, and the sender of ours that has connected to it.
-    pub fn as_receiver(device: &Device) -> (Liar, Sender) {
-        let mut liar = Liar::new(device);
+    pub fn as_receiver(device: &Device) -> (ReadLiar, Sender) {
+        let mut liar = ReadLiar::new(device);
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = tcp.local_addr().unwrap();
         let sender = std::thread::scope(|scope| {

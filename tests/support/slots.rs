@@ -13,7 +13,7 @@ use rdma_conn::conn_core::ring::offer::Place;
 use rdma_conn::device::Device;
 use rdma_conn::verbs_safe::{Mapping, RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
 
-use super::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
+use super::raw::{HandMadeEnd, Shape, parameters, read_frame, write_frame};
 
 fn region(device: &Device, bytes: u64) -> (SharedRegion, Place) {
     let access = RemoteAccess { read: false, write: true, atomic: false };
@@ -34,7 +34,7 @@ fn checked(words: [u64; 2]) -> Vec<u8> {
 
 /// A hand-made sender that knows its peer's buffers.
 pub struct RawSender {
-    pub raw: RawEnd,
+    pub raw: HandMadeEnd,
     pub layout: Layout,
     pub detection: Detection,
     buffers: Place,
@@ -46,7 +46,7 @@ impl RawSender {
     /// Connects to a listener of the library, with `slots` slots.
     pub fn to(address: SocketAddr, device: &Device, slots: u32) -> Option<RawSender> {
         let mut stream = TcpStream::connect(address).unwrap();
-        let raw = RawEnd::new(device, Shape::default());
+        let raw = HandMadeEnd::new(device, Shape::default());
         let (region, place) = region(device, 4096);
         let application = Terms::Sender { place, slots }.encode();
         let hello = Parameters {
@@ -105,7 +105,7 @@ impl RawSender {
 
 /// A hand-made receiver: the acceptor of a sender of the library.
 pub struct RawReceiver {
-    pub raw: RawEnd,
+    pub raw: HandMadeEnd,
     peer_slots: Place,
     slot_count: u32,
     pub buffers: SharedRegion,
@@ -121,7 +121,7 @@ impl RawReceiver {
         let layout = Layout::new(buffers, 100).unwrap();
         let hello = read_frame(stream).expect("a Hello");
         let Frame::Hello(peer) = decode(&hello).unwrap().frame else { panic!("not a Hello") };
-        let raw = RawEnd::new(device, Shape::default());
+        let raw = HandMadeEnd::new(device, Shape::default());
         let (buffers, place) = region(device, layout.bytes());
         let detection = Detection::Trailer;
         let application = Terms::Receiver { place, layout, detection }.encode();

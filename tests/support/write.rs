@@ -19,7 +19,7 @@ use rdma_conn::ring::{Layout, RingShape};
 use rdma_conn::verbs_safe::{Mapping, RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
 
 use super::NEVER;
-use super::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
+use super::raw::{HandMadeEnd, Shape, parameters, read_frame, write_frame};
 
 /// A ring of a page, which goes round soon; without a keepalive that could hide a lost
 /// wake-up.
@@ -64,7 +64,7 @@ pub fn inquisitive(config: Config) -> Config {
 
 /// A hand-made sender that knows its peer's ring and control block.
 pub struct RawSender {
-    pub raw: RawEnd,
+    pub raw: HandMadeEnd,
     ring: RingOffer,
     control: Place,
     /// Memory that the peer writes its head to.
@@ -99,7 +99,7 @@ impl RawSender {
     /// Connects to a listener of the library.
     pub fn to(address: SocketAddr, device: &Device) -> RawSender {
         let mut stream = TcpStream::connect(address).unwrap();
-        let raw = RawEnd::new(device, Shape::default());
+        let raw = HandMadeEnd::new(device, Shape::default());
         let (block, place) = region(device, 4096);
         let application = encoded(HalfOffer { control: Some(place), ring: None });
         let hello = Parameters {
@@ -169,7 +169,7 @@ impl RawSender {
 
 /// A hand-made receiver: the acceptor of a sender of the library.
 pub struct RawReceiver {
-    pub raw: RawEnd,
+    pub raw: HandMadeEnd,
     peer_block: Place,
     /// Ring and control block.
     pub ring: SharedRegion,
@@ -181,7 +181,7 @@ impl RawReceiver {
     pub fn accept(stream: &mut (impl Read + Write), device: &Device, tail: Tail) -> RawReceiver {
         let hello = read_frame(stream).expect("a Hello");
         let Frame::Hello(peer) = decode(&hello).unwrap().frame else { panic!("not a Hello") };
-        let raw = RawEnd::new(device, Shape::default());
+        let raw = HandMadeEnd::new(device, Shape::default());
         let ((ring, ring_place), (block, block_place)) =
             (region(device, 4096), region(device, 4096));
         let geometry = Geometry::plain(4096, 1000).unwrap();

@@ -25,7 +25,6 @@ use crate::errno::Errno;
 use crate::object::context::Context;
 use crate::object::cq::{CompletionQueue, CqConfig};
 use crate::queue::connect::{ConnectAttr, random_psn};
-use crate::queue::pool::PoolMemory;
 use crate::queue::qp::{QueuePair, QueuePairConfig, RecvSide};
 use crate::raw_array::RawArray;
 use crate::status::WcStatus;
@@ -169,7 +168,8 @@ struct RawLoopSender {
 impl RawLoopSender {
     fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> RawLoopSender {
         let memory = qp.send.ring();
-        let entries = RawArray::new((0..config.unacked).map(|i| sge(memory, i, config)).collect());
+        let entries =
+            RawArray::new((0..config.unacked).map(|i| memory.sge(i, config.size)).collect());
         let inline = config.size <= qp.send.max_inline() && config.size > 0;
         let send_flags = if inline { ibv_send_flags::IBV_SEND_INLINE.0 } else { 0 };
         let request = |i: u32| ibv_send_wr {
@@ -290,7 +290,7 @@ impl RawLoopReceiver {
     fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> RawLoopReceiver {
         let recv = qp.recv.as_ref().map(|r| r.pool().memory().clone());
         let slots = 0..recv.as_ref().map_or(0, |_| config.slots);
-        let entry = |i| recv.as_ref().map_or(ibv_sge::default(), |m| sge(m, i, config));
+        let entry = |i| recv.as_ref().map_or(ibv_sge::default(), |m| m.sge(i, config.size));
         let entries = RawArray::new(slots.clone().map(entry).collect());
         let request = |i: u32| ibv_recv_wr {
             wr_id: i.into(),
@@ -388,10 +388,6 @@ impl RawLoopReceiver {
         (0..self.config.slots as usize).for_each(|slot| self.gather(self.work.at(slot)));
         self.repost()
     }
-}
-
-fn sge(memory: &PoolMemory, slot: u32, config: RawLoopConfig) -> ibv_sge {
-    memory.sge(slot, config.size)
 }
 
 #[inline]

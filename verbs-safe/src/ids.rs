@@ -58,10 +58,3 @@ pub struct CqId(pub(crate) u32);
 /// A shared receive queue's number in this process, for messages and events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SrqId(pub(crate) u32);
-
-impl SrqId {
-    #[cfg(test)]
-    pub(crate) fn for_test(id: u32) -> SrqId {
-        SrqId(id)
-    }
-}

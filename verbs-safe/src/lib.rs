@@ -56,6 +56,19 @@ compile_error!(
      are data races with plain stores"
 );
 
+/// Implements `Debug` of a type: its name, and what these fields and methods of it give.
+macro_rules! debug_shows {
+    ($type:ident $(: $($value:ident $(($($no:tt)*))?),+)?) => {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type))
+                    $($(.field(stringify!($value), &self.$value $(($($no)*))?))+)?
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 mod alloc;
 mod attr;
 pub mod baseline;

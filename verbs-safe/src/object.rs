@@ -12,4 +12,5 @@ pub(crate) mod endpoint;
 pub(crate) mod event;
 pub(crate) mod gid;
 pub(crate) mod grh;
+pub(crate) mod pointer;
 pub(crate) mod tag;

@@ -26,16 +26,10 @@ struct WriterProgress {
 
 /// Plays it at the sites of its ends.
 pub(crate) fn play_bytes<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
-    let (near, config) = (&sites[0], P::config(&case.settings, 1));
-    let Some(mut inbox) = inbox::<P>(case, &near.device, &config) else { return };
-    let far = sites.get(case.process_of(0)).or(sites.last()).unwrap_or(near);
-    let sender = match SenderMeeting::<P>::for_case(case).join(&mut inbox, (near, far), &config) {
-        Ok(sender) => sender,
-        Err(e) if case.may_fail() || case.may_die(0) => {
-            return world::note(|| format!("the ends did not connect: {}", unnamed(&e)));
-        }
-        Err(e) => panic!("the ends do not connect: {e}"),
-    };
+    let Some(mut inbox) = inbox::<P>(case, sites) else { return };
+    let meeting = SenderMeeting::<P>::for_case(case);
+    let Some((sender, far)) = meeting.sender(&mut inbox, case, sites, 0) else { return };
+    drop(meeting);
     let told = Arc::new(Mutex::new(WriterProgress::default()));
     let writing = {
         let (case, told) = (Arc::clone(case), Arc::clone(&told));

@@ -27,19 +27,6 @@ pub enum CaseProtocol {
     Multicast,
 }
 
-impl CaseProtocol {
-    /// All of them.
-    pub const ALL: [CaseProtocol; 7] = [
-        CaseProtocol::SendRecv,
-        CaseProtocol::BufferedRead,
-        CaseProtocol::BufferedWrite,
-        CaseProtocol::DirectRead,
-        CaseProtocol::DirectWrite,
-        CaseProtocol::SharedWrite,
-        CaseProtocol::Multicast,
-    ];
-}
-
 /// Payload of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -69,18 +56,6 @@ pub enum DeviceKind {
     Wired,
     /// The receiver, and the senders, on devices of other processes than each other.
     Process,
-}
-
-impl DeviceKind {
-    /// All of them.
-    pub const ALL: [DeviceKind; 6] = [
-        DeviceKind::Near,
-        DeviceKind::Distant,
-        DeviceKind::Card,
-        DeviceKind::Faulty,
-        DeviceKind::Wired,
-        DeviceKind::Process,
-    ];
 }
 
 /// Wait strategy of both ends.

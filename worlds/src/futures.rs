@@ -23,22 +23,13 @@ type AllProgress = Arc<[Mutex<SenderProgress>]>;
 
 /// Plays it at the sites of its ends.
 pub(crate) fn play_futures<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
-    let count = case.senders.len() as u32;
-    let (near, config) = (&sites[0], P::config(&case.settings, count));
-    let Some(mut inbox) = inbox::<P>(case, &near.device, &config) else { return };
+    let count = case.senders.len();
+    let Some(mut inbox) = inbox::<P>(case, sites) else { return };
     let meeting = SenderMeeting::<P>::for_case(case);
     let told: AllProgress = (0..count).map(|_| Mutex::default()).collect();
     let mut threads = Vec::new();
-    for at in 0..count as usize {
-        let far = sites.get(case.process_of(at)).or(sites.last()).unwrap_or(near);
-        let sender = match meeting.join(&mut inbox, (near, far), &config) {
-            Ok(sender) => sender,
-            Err(e) if case.may_fail() || case.may_die(at) => {
-                world::note(|| format!("sender {at} did not connect: {}", unnamed(&e)));
-                break;
-            }
-            Err(e) => panic!("sender {at} does not connect: {e}"),
-        };
+    for at in 0..count {
+        let Some((sender, far)) = meeting.sender(&mut inbox, case, sites, at) else { break };
         let (case, told) = (Arc::clone(case), Arc::clone(&told));
         let send = move || {
             let task = send(&case, aio::Sender::new(sender), at, &told[at]);

@@ -62,7 +62,7 @@ struct Args {
 }
 
 /// Report of one world, as a process prints it.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct WorldLine {
     seed: u64,
     steps: u64,
@@ -245,14 +245,7 @@ fn share_of(
         // A seed that has ended the whole process.
         if !status.success() || next == begun {
             let failure = Some(format!("the process of seed {next} ended: {status}"));
-            if take(WorldLine {
-                seed: next,
-                steps: 0,
-                virtual_us: 0,
-                hash: 0,
-                failure,
-                events: vec![],
-            }) {
+            if take(WorldLine { seed: next, failure, ..WorldLine::default() }) {
                 return Ok(());
             }
             next += jobs;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use host::{thread, time, world};
 use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, decode};
-use rdma_conn::device::Device;
 use rdma_conn::error::ConnectError;
 use rdma_conn::handshake::{HELLO_LIMIT, HandshakeError};
 use rdma_conn::{Listener, connect_sender, join, receiver};
@@ -20,13 +19,10 @@ use crate::setup::Tuned;
 /// Time between two looks whether an initiator has failed before it said anything.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The receiver of a case, if there is memory for it.
-pub(crate) fn inbox<P: Tuned>(
-    case: &WorldCase,
-    device: &Device,
-    config: &P::Config,
-) -> Option<P::Receiver> {
-    match receiver::<P>(device, config, case.senders.len() as u32) {
+/// The receiver of a case at the first of its sites, if there is memory for it.
+pub(crate) fn inbox<P: Tuned>(case: &WorldCase, sites: &[Site]) -> Option<P::Receiver> {
+    let senders = case.senders.len() as u32;
+    match receiver::<P>(&sites[0].device, &P::config(&case.settings, senders), senders) {
         Ok(inbox) => Some(inbox),
         Err(e) if case.short_one_in > 0 => {
             world::note(|| format!("there is no receiver: {}", unnamed(&e)));
@@ -59,8 +55,29 @@ impl<P: Tuned> SenderMeeting<P> {
         SenderMeeting::Over { listener, _strangers: connected }
     }
 
-    /// The next sender, at `far`.
-    pub(crate) fn join(
+    /// Connects a sender, and returns it with its site; `None` if the case explains that it does
+    /// not connect.
+    pub(crate) fn sender<'s>(
+        &self,
+        inbox: &mut P::Receiver,
+        case: &WorldCase,
+        sites: &'s [Site],
+        at: usize,
+    ) -> Option<(P::Sender, &'s Site)> {
+        let near = &sites[0];
+        let far = sites.get(case.process_of(at)).or(sites.last()).unwrap_or(near);
+        let config = P::config(&case.settings, case.senders.len() as u32);
+        match self.join(inbox, (near, far), &config) {
+            Ok(sender) => Some((sender, far)),
+            Err(e) if case.may_fail() || case.may_die(at) => {
+                world::note(|| format!("sender {at} did not connect: {}", unnamed(&e)));
+                None
+            }
+            Err(e) => panic!("sender {at} does not connect: {e}"),
+        }
+    }
+
+    fn join(
         &self,
         inbox: &mut P::Receiver,
         (near, far): (&Site, &Site),

@@ -79,27 +79,17 @@ struct SharedPlay {
 
 /// Plays it at the sites of its ends.
 fn play_on<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
-    let near = &sites[0];
-    let count = case.senders.len() as u32;
-    let config = P::config(&case.settings, count);
-    let Some(mut inbox) = inbox::<P>(case, &near.device, &config) else { return };
+    let count = case.senders.len();
+    let Some(mut inbox) = inbox::<P>(case, sites) else { return };
     let meeting = SenderMeeting::<P>::for_case(case);
     let shared = Arc::new(SharedPlay {
         case: Arc::clone(case),
         senders: (0..count).map(|_| Mutex::default()).collect(),
     });
     let mut threads = Vec::new();
-    for at in 0..count as usize {
-        let far = sites.get(case.process_of(at)).or(sites.last()).unwrap_or(near);
-        let sender = match meeting.join(&mut inbox, (near, far), &config) {
-            Ok(sender) => sender,
-            Err(e) if case.may_fail() || case.may_die(at) => {
-                world::note(|| format!("sender {at} did not connect: {}", unnamed(&e)));
-                // Those that follow would have its number.
-                break;
-            }
-            Err(e) => panic!("sender {at} does not connect: {e}"),
-        };
+    for at in 0..count {
+        // Those that follow one that does not connect would have its number.
+        let Some((sender, far)) = meeting.sender(&mut inbox, case, sites, at) else { break };
         let shared = Arc::clone(&shared);
         let run = move || PlayedSender::<P>::new(sender, at, &shared).run();
         threads.push(far.run(|| thread::spawn("sender", run)).expect("a thread"));

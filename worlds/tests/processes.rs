@@ -2,6 +2,7 @@
 //!
 //! Only on soft0: worlds make devices of their own.
 
+use clap::ValueEnum as _;
 use host::world::Limits;
 use worlds::case::{
     CaseProtocol, DeviceKind, Form, ProcessKill, ProcessStop, SendStep, SenderEnding, Settings,
@@ -22,7 +23,7 @@ fn keeps_its_promises(case: &WorldCase) -> u64 {
 
 #[test]
 fn connections_between_processes_keep_their_promises() {
-    for connection in CaseProtocol::ALL {
+    for &connection in CaseProtocol::value_variants() {
         for seed in 0..SEEDS {
             let case = WorldCase::draw(seed, Some(connection), Some(DeviceKind::Process));
             assert_eq!(keeps_its_promises(&case), keeps_its_promises(&case), "{case}");
@@ -32,7 +33,7 @@ fn connections_between_processes_keep_their_promises() {
 
 #[test]
 fn the_end_of_a_killed_process_is_noticed() {
-    for connection in CaseProtocol::ALL {
+    for &connection in CaseProtocol::value_variants() {
         for (process, at_us) in [(0, 30), (1, 30), (0, 400), (1, 400)] {
             let case = WorldCase::draw(at_us, Some(connection), Some(DeviceKind::Process));
             let keepalive_ms = case.settings.keepalive_ms.min(1000);
@@ -50,7 +51,9 @@ fn the_end_of_a_killed_process_is_noticed() {
 #[test]
 fn a_dead_sender_is_missed_while_another_one_sends() {
     let pause = |us| [SendStep::Sleep(us), SendStep::Send(8)];
-    for connection in CaseProtocol::ALL.into_iter().filter(|it| *it != CaseProtocol::Multicast) {
+    for &connection in
+        CaseProtocol::value_variants().iter().filter(|it| **it != CaseProtocol::Multicast)
+    {
         // Threads that poll take many steps.
         for (wait, keepalive_ms) in
             [(WaitKind::Block, 200), (WaitKind::Adaptive, 200), (WaitKind::Spin, 20)]
@@ -93,7 +96,9 @@ fn a_dead_sender_is_missed_while_another_one_sends() {
 #[test]
 fn a_process_that_is_stopped_is_waited_for() {
     let for_us = 300_000;
-    for connection in CaseProtocol::ALL.into_iter().filter(|it| *it != CaseProtocol::Multicast) {
+    for &connection in
+        CaseProtocol::value_variants().iter().filter(|it| **it != CaseProtocol::Multicast)
+    {
         for (process, at_us) in [(0, 84), (1, 84), (0, 400), (1, 400)] {
             let case = WorldCase::draw(at_us, Some(connection), Some(DeviceKind::Process));
             let strangers = Some(Strangers { count: 0, are_awaited: false });

@@ -46,10 +46,6 @@ type Pair = (&'static str, &'static str);
 const KNOWN: &[(&str, &[Pair])] = &[
     ("rdma-conn-apps", &[("cli", "measure"), ("measure", "settings")]),
     ("conn-core", &[("control", "loan")]),
-    (
-        "rdma-conn-host",
-        &[("plant", "world"), ("random", "world"), ("thread", "world"), ("time", "world")],
-    ),
     ("xtask", &[("namespaces", "vm")]),
 ];
 

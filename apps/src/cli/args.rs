@@ -1,13 +1,13 @@
 //! The command line as a whole.
 
-use base::outcome::{Failure, usage};
+use base::outcome::{CommandError, usage};
 use clap::{Parser, Subcommand};
-use copy::Copy;
-use figures::Figures;
-use soft::{Doctor, Roced, Soft, Trace};
+use copy::CopyArgs;
+use figures::FiguresArgs;
+use soft::{DoctorArgs, RocedArgs, SoftArgs, TraceArgs};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use super::{Bench, Common, Multicast, Pingpong, Pipe};
+use super::{BenchArgs, CommonArgs, MulticastArgs, PingpongArgs, PipeArgs};
 
 /// The variable that asks for a log, as of all programs with `tracing`.
 const RUST_LOG: &str = "RUST_LOG";
@@ -32,7 +32,7 @@ const RUST_LOG: &str = "RUST_LOG";
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: CommonArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -47,7 +47,7 @@ impl Args {
     ///
     /// # Errors
     /// `RUST_LOG` says something else.
-    pub(crate) fn log_filter(&self) -> Result<Targets, Failure> {
+    pub(crate) fn log_filter(&self) -> Result<Targets, CommandError> {
         let level = match self.common.verbose {
             0 => LevelFilter::WARN,
             1 => LevelFilter::INFO,
@@ -100,7 +100,7 @@ pub(crate) enum Command {
         rdma-conn doctor --device roce:10.0.0.2 --listen                # one machine\n  \
         rdma-conn doctor --device roce:10.0.0.1 --connect 10.0.0.2      # the other"
     )]
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Measure latency: half of a round trip, over message sizes
     #[command(
         allow_negative_numbers = true,
@@ -120,7 +120,7 @@ pub(crate) enum Command {
         rdma-conn pingpong --op send --transport ud --peers 3 --size 64 --iterations 2000 --faults loss=0.01,seed=7\n  \
         rdma-conn pingpong --compat ibv_rc_pingpong --listen 0.0.0.0   # ibv_rc_pingpong -g 1 HOST"
     )]
-    Pingpong(Pingpong),
+    Pingpong(PingpongArgs),
     /// Measure throughput; without arguments, a demonstration of about 20 s
     #[command(
         allow_negative_numbers = true,
@@ -141,7 +141,7 @@ pub(crate) enum Command {
         rdma-conn bench --op send --transport ud --size 1024\n  \
         rdma-conn bench --op send --transport ud --peers 3 --messages 5000 --recv-depth 16384 --faults loss=0.01,seed=7"
     )]
-    Bench(Bench),
+    Bench(BenchArgs),
     /// Send a stream of bytes to another process: standard input of the end that connects,
     /// standard output of the end that listens
     #[command(
@@ -156,7 +156,7 @@ pub(crate) enum Command {
         rdma-conn pipe --connect HOST:4711 < FILE\n  \
         tar c DIRECTORY | rdma-conn pipe --connect HOST"
     )]
-    Pipe(Pipe),
+    Pipe(PipeArgs),
     /// Send small messages to all members of a group, in one order
     #[command(
         allow_negative_numbers = true,
@@ -169,7 +169,7 @@ pub(crate) enum Command {
         rdma-conn multicast --senders 3 --slow 1000 --push opportunistic,opportunistic-null\n  \
         rdma-conn multicast --rate 1000 --push every:1,every:250,opportunistic   # latency of a lone message"
     )]
-    Multicast(Multicast),
+    Multicast(MulticastArgs),
     /// Replicate files and directories to one or many receivers
     #[command(
         after_help = "PATH arrives as DIR/basename, as with cp -r. Each receiver reads the pieces of a file out of \
@@ -187,7 +187,7 @@ pub(crate) enum Command {
         rdma-conn copy --listen 0.0.0.0:18600 --into /data   # on each receiver\n  \
         rdma-conn copy --to node1:18600 --to node2:18600 shard-7"
     )]
-    Copy(Copy),
+    Copy(CopyArgs),
     /// Measure the parameters of the performance model: what the calls and the network of a device cost
     #[command(
         after_help = "The model is LogGP with the costs of processor and card apart; `figures --model` \
@@ -215,7 +215,7 @@ pub(crate) enum Command {
         rdma-conn figures --render REPORT --out DIR --check\n  \
         rdma-conn figures --compare REPORT OTHER-REPORT --out DIR"
     )]
-    Figures(Figures),
+    Figures(FiguresArgs),
     /// Run a program that uses libibverbs on the software device soft0, unmodified
     #[command(
         after_help = "The program finds soft0 in place of the kernel's devices: a library that has the \
@@ -251,7 +251,7 @@ pub(crate) enum Command {
         rdma-conn soft --faults event=port_err@500ms -- ibv_asyncwatch\n\n\
         docs/soft-device.md has the reasons, findings and faults, and what does not run."
     )]
-    Soft(Soft),
+    Soft(SoftArgs),
     /// Say what a traced program has posted and never seen complete, and why
     #[command(
         after_help = "The traces are those of `rdma-conn soft --trace FILE -- COMMAND`. A process may still run, \
@@ -267,7 +267,7 @@ pub(crate) enum Command {
         rdma-conn trace --json server.4711 client.4712\n\n\
         docs/soft-device.md has the reasons that are met most often."
     )]
-    Trace(Trace),
+    Trace(TraceArgs),
     /// Keep an address bound for programs of this user that have --device roce:ADDRESS
     #[command(
         after_help = "Programs share an address without roced, as long as one of them runs. roced keeps it bound while none \
@@ -278,7 +278,7 @@ pub(crate) enum Command {
         rdma-conn bench --device roce:10.0.0.1 --listen 10.0.0.1:7600\n\n\
         docs/roce.md has how processes share an address."
     )]
-    Roced(Roced),
+    Roced(RocedArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  \
         rdma-conn completions bash > ~/.local/share/bash-completion/completions/rdma-conn\n  \

@@ -7,11 +7,11 @@ use base::cli::{MEASURED, MOST, seconds, values};
 use clap::{Args as ClapArgs, ValueEnum};
 use rdma_conn::send_recv::Reposting;
 
-use super::{ConnectionArgs, Ends, Protocol, RawArgs, Rounds};
+use super::{ConnectionArgs, EndsArgs, ProtocolKind, RawArgs, RoundsArgs};
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = MEASURED)]
-pub(crate) struct Bench {
+pub(crate) struct BenchArgs {
     /// Message sizes in bytes (4096, 4k, 1M, as all BYTES), with commas in between [default: 16]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
     pub(crate) size: Vec<u32>,
@@ -38,14 +38,14 @@ pub(crate) struct Bench {
     /// One shared receive queue for all senders, and how buffers get back into it
     /// [default: each sender has a queue of its own; of --srq alone: combining]
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "combining", value_enum)]
-    pub(crate) srq: Option<Srq>,
+    pub(crate) srq: Option<SrqReposting>,
     /// Receive buffers in the shared queue [default: 3 a sender and 3 times --recv-depth, or half
     /// of what separate queues have, if that is less]
     #[arg(long, value_name = "N", requires = "srq")]
     pub(crate) srq_buffers: Option<u32>,
     /// Messages per second of each sender, or auto: the highest rate without RNR events
     #[arg(long, value_name = "R")]
-    pub(crate) rate: Option<Rate>,
+    pub(crate) rate: Option<SenderRate>,
     /// Threads that share the sender of one connection, both ends in this process
     #[arg(long, value_name = "S", conflicts_with_all = NO_CROWD, value_parser = at_least_one())]
     pub(crate) sending_threads: Option<u32>,
@@ -63,9 +63,9 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) no_verify: bool,
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RoundsArgs,
     #[command(flatten)]
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndsArgs,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub(crate) struct Bench {
 
 /// Rule for reposting buffers to a shared receive queue (`--srq`).
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Srq {
+pub(crate) enum SrqReposting {
     /// Post in the thread that frees, under a lock
     Lock,
     /// Post in one thread for all
@@ -83,32 +83,32 @@ pub(crate) enum Srq {
     Combining,
 }
 
-impl Srq {
+impl SrqReposting {
     pub(crate) fn reposting(self) -> Reposting {
         match self {
-            Srq::Lock => Reposting::Lock,
-            Srq::Thread => Reposting::Thread,
-            Srq::Combining => Reposting::Combining,
+            SrqReposting::Lock => Reposting::Lock,
+            SrqReposting::Thread => Reposting::Thread,
+            SrqReposting::Combining => Reposting::Combining,
         }
     }
 }
 
 /// Rate of each sender (`--rate`).
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Rate {
+pub(crate) enum SenderRate {
     PerSecond(f64),
     Auto,
 }
 
-impl std::str::FromStr for Rate {
+impl std::str::FromStr for SenderRate {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Rate, String> {
+    fn from_str(text: &str) -> Result<SenderRate, String> {
         if text == "auto" {
-            return Ok(Rate::Auto);
+            return Ok(SenderRate::Auto);
         }
         match text.parse::<f64>() {
-            Ok(rate) if rate.is_finite() && rate >= 1.0 => Ok(Rate::PerSecond(rate)),
+            Ok(rate) if rate.is_finite() && rate >= 1.0 => Ok(SenderRate::PerSecond(rate)),
             _ => Err("a number of messages per second from 1, or auto".into()),
         }
     }
@@ -122,13 +122,13 @@ fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..)
 }
 
-impl Bench {
+impl BenchArgs {
     /// The flags that were given, of those that not every connection has.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let mut given = self.connection.given.names();
         given.extend(self.srq.map(|_| "--srq"));
         given.extend(self.srq_buffers.map(|_| "--srq-buffers"));
-        given.extend((self.rate == Some(Rate::Auto)).then_some("--rate auto"));
+        given.extend((self.rate == Some(SenderRate::Auto)).then_some("--rate auto"));
         given.extend(self.sending_threads.map(|_| "--sending-threads"));
         given.extend(self.receiving_threads.map(|_| "--receiving-threads"));
         given
@@ -140,7 +140,8 @@ impl Bench {
     /// Reports whether the command line asks for nothing in particular: then the demonstration
     /// runs.
     pub(crate) fn is_demonstration(&self) -> bool {
-        let asked = self.connection.protocol() != Protocol::SendRecv || !self.given().is_empty();
+        let asked =
+            self.connection.protocol() != ProtocolKind::SendRecv || !self.given().is_empty();
         let shaped = self.threads > 1 || self.senders > 1;
         let ended = self.ends.listen.is_some() || self.ends.connect.is_some();
         let time = self.messages.is_some() || self.seconds.is_some() || self.rate.is_some();

@@ -6,11 +6,11 @@ use base::cli::{MOST, seconds as time, values};
 use clap::Args as ClapArgs;
 use rdma_conn::multicast::Policy;
 
-use super::{Ends, Rounds};
+use super::{EndsArgs, RoundsArgs};
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = "The group, and what is measured")]
-pub(crate) struct Multicast {
+pub(crate) struct MulticastArgs {
     /// Members of the group, 2 to 16 (between processes, the leader, which listens, decides this
     /// and all that follows, for all); with commas in between, one run for each
     #[arg(
@@ -72,7 +72,7 @@ pub(crate) struct Multicast {
     /// Rounds of each measurement in this process, which share its time or its messages; the
     /// results are their median and how far they lie apart [default: 3]. Between processes there is
     /// one: members meet for one round
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(RoundsArgs::MOST)))]
     pub(crate) rounds: Option<u32>,
     /// Write the results to this file as well, a line of comma-separated values for each
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "connect"])]
@@ -81,7 +81,7 @@ pub(crate) struct Multicast {
     #[arg(long, conflicts_with = "connect")]
     pub(crate) no_verify: bool,
     #[command(flatten)]
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndsArgs,
 }
 
 fn policy(text: &str) -> Result<Policy, String> {

@@ -7,11 +7,11 @@ use clap::{Args as ClapArgs, ValueEnum};
 
 use crate::measure::EndOfLoad;
 
-use super::{ConnectionArgs, Ends, RawArgs, Rounds};
+use super::{ConnectionArgs, EndsArgs, RawArgs, RoundsArgs};
 
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = MEASURED)]
-pub(crate) struct Pingpong {
+pub(crate) struct PingpongArgs {
     /// Message sizes in bytes (4096, 4k, 1M, as all BYTES), with commas in between
     /// [default: 16,64,256,1024,4096,16384,65536; with --compat: 4096]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
@@ -38,9 +38,9 @@ pub(crate) struct Pingpong {
     #[arg(long)]
     pub(crate) no_verify: bool,
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RoundsArgs,
     #[command(flatten)]
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndsArgs,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
     #[command(flatten)]
@@ -62,13 +62,13 @@ fn mtu(text: &str) -> Result<u32, String> {
     }
 }
 
-impl Pingpong {
+impl PingpongArgs {
     /// Sizes that show how latency grows.
     pub(crate) const SIZES: &[u32] = &[16, 64, 256, 1024, 4096, 16_384, 65_536];
 
-    /// The sizes that were asked for, or [`SIZES`](Pingpong::SIZES).
+    /// The sizes that were asked for, or [`SIZES`](PingpongArgs::SIZES).
     pub(crate) fn sizes(&self) -> Vec<u32> {
-        if self.size.is_empty() { Pingpong::SIZES.into() } else { self.size.clone() }
+        if self.size.is_empty() { PingpongArgs::SIZES.into() } else { self.size.clone() }
     }
 
     /// Round trips for each size.

@@ -3,12 +3,12 @@
 use base::cli::values;
 use clap::Args as ClapArgs;
 
-use super::{ConnectionArgs, Ends, Protocol};
+use super::{ConnectionArgs, EndsArgs, ProtocolKind};
 
 #[derive(ClapArgs, Debug, Clone)]
-pub(crate) struct Pipe {
+pub(crate) struct PipeArgs {
     #[command(flatten)]
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndsArgs,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
     /// Bytes of a piece of the stream, at most (4096, 4k, 1M, as all BYTES)
@@ -16,9 +16,9 @@ pub(crate) struct Pipe {
     pub(crate) size: u32,
 }
 
-impl Pipe {
+impl PipeArgs {
     /// The connection that was asked for, or Buffered Read.
-    pub(crate) fn protocol(&self) -> Protocol {
-        self.connection.protocol.unwrap_or(Protocol::BufferedRead)
+    pub(crate) fn protocol(&self) -> ProtocolKind {
+        self.connection.protocol.unwrap_or(ProtocolKind::BufferedRead)
     }
 }

@@ -25,12 +25,12 @@ const MOST_POINTS: usize = 4096;
 pub(crate) struct Points {
     /// The flags that have lists, as `--unacked`.
     pub(crate) flags: Vec<String>,
-    pub(crate) points: Vec<Point>,
+    pub(crate) points: Vec<SweepPoint>,
 }
 
 /// A command line with one number for each list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Point {
+pub(crate) struct SweepPoint {
     /// The numbers, in the order of the flags.
     pub(crate) values: Vec<String>,
     /// The whole command line, the name of the program included.
@@ -38,7 +38,7 @@ pub(crate) struct Point {
 }
 
 /// A flag, and where its value is.
-struct Given<'a> {
+struct GivenFlag<'a> {
     arg: &'a Arg,
     /// The word that has the value.
     at: usize,
@@ -47,7 +47,7 @@ struct Given<'a> {
 }
 
 /// A flag with a list.
-struct Listed {
+struct ListFlag {
     flag: String,
     at: usize,
     front: String,
@@ -58,12 +58,12 @@ struct Listed {
 ///
 /// # Errors
 /// The flag, and what is wrong with its list.
-pub(crate) fn of(words: &[OsString], program: &Command) -> Result<Option<Points>, String> {
+pub(crate) fn parse(words: &[OsString], program: &Command) -> Result<Option<Points>, String> {
     let mut program = program.clone();
     program.build();
     let Some((at, command)) = command(words, &program) else { return Ok(None) };
     let (mut lists, mut is_swept) = (Vec::new(), false);
-    for Given { arg, at, front } in given(words, at + 1, command) {
+    for GivenFlag { arg, at, front } in given(words, at + 1, command) {
         let flag = format!("--{}", arg.get_long().unwrap_or_default());
         is_swept |= flag == "--csv";
         let Some(text) = words[at].to_str().and_then(|word| word.get(front..)) else { continue };
@@ -93,7 +93,7 @@ pub(crate) fn of(words: &[OsString], program: &Command) -> Result<Option<Points>
             false => text.split(',').map(|number| number.trim().to_owned()).collect(),
         };
         let front = words[at].to_string_lossy()[..front].to_owned();
-        lists.push(Listed { flag, at, front, values });
+        lists.push(ListFlag { flag, at, front, values });
     }
     if !is_swept {
         return Ok(None);
@@ -111,7 +111,7 @@ fn refused(flag: &str, error: &SweepError) -> String {
 }
 
 /// The point of this number: the last list varies fastest.
-fn point(words: &[OsString], lists: &[Listed], number: usize) -> Point {
+fn point(words: &[OsString], lists: &[ListFlag], number: usize) -> SweepPoint {
     let (mut words, mut values, mut rest) = (words.to_vec(), Vec::new(), number);
     for list in lists.iter().rev() {
         let value = &list.values[rest % list.values.len()];
@@ -120,7 +120,7 @@ fn point(words: &[OsString], lists: &[Listed], number: usize) -> Point {
         values.push(value.clone());
     }
     values.reverse();
-    Point { values, words }
+    SweepPoint { values, words }
 }
 
 /// The command that measures, and where its name is.
@@ -139,7 +139,7 @@ fn given<'a>(
     words: &[OsString],
     from: usize,
     command: &'a Command,
-) -> impl Iterator<Item = Given<'a>> {
+) -> impl Iterator<Item = GivenFlag<'a>> {
     words.iter().enumerate().skip(from).filter_map(move |(at, word)| {
         let name = word.to_str()?.strip_prefix("--")?;
         let (name, value) = name.split_once('=').map_or((name, None), |(n, v)| (n, Some(v)));
@@ -149,8 +149,8 @@ fn given<'a>(
         }
         let front = word.len() - value.map_or(0, str::len);
         match value {
-            Some(_) => Some(Given { arg, at, front }),
-            None if at + 1 < words.len() => Some(Given { arg, at: at + 1, front: 0 }),
+            Some(_) => Some(GivenFlag { arg, at, front }),
+            None if at + 1 < words.len() => Some(GivenFlag { arg, at: at + 1, front: 0 }),
             None => None,
         }
     })
@@ -159,7 +159,7 @@ fn given<'a>(
 /// Reports whether the value of a flag is a number.
 fn is_number(arg: &Arg) -> bool {
     let of = arg.get_value_parser().type_id();
-    let parts = [TypeId::of::<f64>(), TypeId::of::<Duration>(), TypeId::of::<super::Rate>()];
+    let parts = [TypeId::of::<f64>(), TypeId::of::<Duration>(), TypeId::of::<super::SenderRate>()];
     is_whole(arg) || parts.iter().any(|number| of == *number)
 }
 
@@ -172,7 +172,7 @@ fn is_whole(arg: &Arg) -> bool {
         TypeId::of::<u32>(),
         TypeId::of::<u64>(),
         TypeId::of::<usize>(),
-        TypeId::of::<crate::settings::Value>(),
+        TypeId::of::<crate::settings::SettingValue>(),
     ]
     .iter()
     .any(|number| of == *number)

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use clap::builder::{PossibleValue, TypedValueParser};
 #[cfg(test)]
 use rdma_conn::conn_core::handshake::ProtocolId;
@@ -14,7 +14,7 @@ use crate::settings::{
 
 /// Kind of connection (`--protocol`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum ProtocolKind {
     SendRecv,
     BufferedRead,
     BufferedWrite,
@@ -24,33 +24,33 @@ pub(crate) enum Protocol {
 }
 
 /// Flags of `bench` that are about how one connection is used.
-const OF_BENCH: [(Protocol, &str); 5] = [
-    (Protocol::SendRecv, "--srq"),
-    (Protocol::SendRecv, "--srq-buffers"),
-    (Protocol::SendRecv, "--rate auto"),
-    (Protocol::BufferedRead, "--sending-threads"),
-    (Protocol::BufferedRead, "--receiving-threads"),
+const OF_BENCH: [(ProtocolKind, &str); 5] = [
+    (ProtocolKind::SendRecv, "--srq"),
+    (ProtocolKind::SendRecv, "--srq-buffers"),
+    (ProtocolKind::SendRecv, "--rate auto"),
+    (ProtocolKind::BufferedRead, "--sending-threads"),
+    (ProtocolKind::BufferedRead, "--receiving-threads"),
 ];
 
-impl Protocol {
-    pub(crate) const ALL: [Protocol; 6] = [
-        Protocol::SendRecv,
-        Protocol::BufferedRead,
-        Protocol::BufferedWrite,
-        Protocol::DirectRead,
-        Protocol::DirectWrite,
-        Protocol::SharedWrite,
+impl ProtocolKind {
+    pub(crate) const ALL: [ProtocolKind; 6] = [
+        ProtocolKind::SendRecv,
+        ProtocolKind::BufferedRead,
+        ProtocolKind::BufferedWrite,
+        ProtocolKind::DirectRead,
+        ProtocolKind::DirectWrite,
+        ProtocolKind::SharedWrite,
     ];
 
     /// Name of the connection on the command line and in the JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Protocol::SendRecv => "send-recv",
-            Protocol::BufferedRead => "buffered-read",
-            Protocol::BufferedWrite => "buffered-write",
-            Protocol::DirectRead => "direct-read",
-            Protocol::DirectWrite => "direct-write",
-            Protocol::SharedWrite => "shared-write",
+            ProtocolKind::SendRecv => "send-recv",
+            ProtocolKind::BufferedRead => "buffered-read",
+            ProtocolKind::BufferedWrite => "buffered-write",
+            ProtocolKind::DirectRead => "direct-read",
+            ProtocolKind::DirectWrite => "direct-write",
+            ProtocolKind::SharedWrite => "shared-write",
         }
     }
 
@@ -58,12 +58,12 @@ impl Protocol {
     #[cfg(test)]
     pub(crate) fn number(self) -> ProtocolId {
         match self {
-            Protocol::SendRecv => ProtocolId::SEND_RECV,
-            Protocol::BufferedRead => ProtocolId::BUFFERED_READ,
-            Protocol::BufferedWrite => ProtocolId::BUFFERED_WRITE,
-            Protocol::DirectRead => ProtocolId::DIRECT_READ,
-            Protocol::DirectWrite => ProtocolId::DIRECT_WRITE,
-            Protocol::SharedWrite => ProtocolId::SHARED_WRITE,
+            ProtocolKind::SendRecv => ProtocolId::SEND_RECV,
+            ProtocolKind::BufferedRead => ProtocolId::BUFFERED_READ,
+            ProtocolKind::BufferedWrite => ProtocolId::BUFFERED_WRITE,
+            ProtocolKind::DirectRead => ProtocolId::DIRECT_READ,
+            ProtocolKind::DirectWrite => ProtocolId::DIRECT_WRITE,
+            ProtocolKind::SharedWrite => ProtocolId::SHARED_WRITE,
         }
     }
 
@@ -72,40 +72,40 @@ impl Protocol {
     /// depends on when the receiver looks.
     pub(crate) fn hops(self) -> Option<u32> {
         match self {
-            Protocol::SendRecv
-            | Protocol::BufferedWrite
-            | Protocol::DirectWrite
-            | Protocol::SharedWrite => Some(1),
-            Protocol::DirectRead => Some(3),
-            Protocol::BufferedRead => None,
+            ProtocolKind::SendRecv
+            | ProtocolKind::BufferedWrite
+            | ProtocolKind::DirectWrite
+            | ProtocolKind::SharedWrite => Some(1),
+            ProtocolKind::DirectRead => Some(3),
+            ProtocolKind::BufferedRead => None,
         }
     }
 
     /// Reports whether all senders to one receiver share one ring.
     pub(crate) fn shares_a_ring(self) -> bool {
-        self == Protocol::SharedWrite
+        self == ProtocolKind::SharedWrite
     }
 
     /// The flags of its settings.
     pub(crate) fn flags(self) -> Vec<FlagSpec> {
-        fn of<C>(settings: &[Setting<C>]) -> Vec<FlagSpec> {
+        fn flag_specs<C>(settings: &[Setting<C>]) -> Vec<FlagSpec> {
             let flags = settings.iter().map(|setting| setting.flag);
             flags.filter(|flag| !flag.name.is_empty()).collect()
         }
         match self {
-            Protocol::SendRecv => of(send_recv::SETTINGS),
-            Protocol::BufferedRead => of(buffered_read::SETTINGS),
-            Protocol::BufferedWrite => of(buffered_write::SETTINGS),
-            Protocol::DirectRead => of(direct_read::SETTINGS),
-            Protocol::DirectWrite => of(direct_write::SETTINGS),
-            Protocol::SharedWrite => of(shared_write::SETTINGS),
+            ProtocolKind::SendRecv => flag_specs(send_recv::SETTINGS),
+            ProtocolKind::BufferedRead => flag_specs(buffered_read::SETTINGS),
+            ProtocolKind::BufferedWrite => flag_specs(buffered_write::SETTINGS),
+            ProtocolKind::DirectRead => flag_specs(direct_read::SETTINGS),
+            ProtocolKind::DirectWrite => flag_specs(direct_write::SETTINGS),
+            ProtocolKind::SharedWrite => flag_specs(shared_write::SETTINGS),
         }
     }
 
     /// Those of all connections, each once.
     pub(super) fn all_flags() -> Vec<FlagSpec> {
         let mut flags: Vec<FlagSpec> = Vec::new();
-        for flag in Protocol::ALL.into_iter().flat_map(Protocol::flags) {
+        for flag in ProtocolKind::ALL.into_iter().flat_map(ProtocolKind::flags) {
             if flags.iter().all(|known| known.name != flag.name) {
                 flags.push(flag);
             }
@@ -119,20 +119,20 @@ impl Protocol {
     }
 
     /// The one of this name.
-    pub(crate) fn named(name: &str) -> Option<Protocol> {
-        Protocol::ALL.iter().copied().find(|protocol| protocol.name() == name)
+    pub(crate) fn named(name: &str) -> Option<ProtocolKind> {
+        ProtocolKind::ALL.iter().copied().find(|protocol| protocol.name() == name)
     }
 
     /// All names, for people.
     pub(crate) fn names() -> String {
-        Protocol::ALL.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ")
+        ProtocolKind::ALL.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ")
     }
 
     /// Refuses flags that this connection has no use for, by name.
-    pub(crate) fn check_flags(self, given: &[&'static str]) -> Outcome {
+    pub(crate) fn check_flags(self, given: &[&'static str]) -> CommandResult {
         let Some(flag) = given.iter().find(|flag| !self.understands(flag)) else { return Ok(()) };
-        let knows = |other: &&Protocol| other.understands(flag);
-        let others: Vec<&str> = Protocol::ALL.iter().filter(knows).map(|p| p.name()).collect();
+        let knows = |other: &&ProtocolKind| other.understands(flag);
+        let others: Vec<&str> = ProtocolKind::ALL.iter().filter(knows).map(|p| p.name()).collect();
         let remedy = match others[..] {
             [] => "leave it out".into(),
             _ => format!("leave it out, or use --protocol {}", others.join(" or ")),
@@ -146,32 +146,32 @@ impl Protocol {
 pub(super) struct ProtocolParser;
 
 impl TypedValueParser for ProtocolParser {
-    type Value = Protocol;
+    type Value = ProtocolKind;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         arg: Option<&clap::Arg>,
         value: &OsStr,
-    ) -> Result<Protocol, clap::Error> {
+    ) -> Result<ProtocolKind, clap::Error> {
         protocol.parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(Protocol::ALL.iter().map(|protocol| PossibleValue::new(protocol.name()))))
+        Some(Box::new(ProtocolKind::ALL.iter().map(|protocol| PossibleValue::new(protocol.name()))))
     }
 }
 
 /// A connection. A verb is none.
-fn protocol(text: &str) -> Result<Protocol, String> {
-    if let Some(protocol) = Protocol::named(text) {
+fn protocol(text: &str) -> Result<ProtocolKind, String> {
+    if let Some(protocol) = ProtocolKind::named(text) {
         return Ok(protocol);
     }
     match text {
         "send" | "write" | "write-imm" | "read" => Err(format!(
             "by the verb alone, without a connection, bench and pingpong have --op {text}"
         )),
-        _ => Err(format!("there are {}", Protocol::names())),
+        _ => Err(format!("there are {}", ProtocolKind::names())),
     }
 }
 

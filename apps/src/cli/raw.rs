@@ -36,7 +36,7 @@ pub(crate) struct RawArgs {
     /// With uc and ud on soft0: what its network does to messages, as probabilities drawn
     /// from a seed: loss=0.01,reordering=0.02,duplication=0.01,seed=7
     #[arg(long, value_name = "FAULTS", requires = "op", value_parser = faults)]
-    pub(crate) faults: Option<Faults>,
+    pub(crate) faults: Option<SeededFaults>,
     /// Two shared receive queues for two classes of sizes: --size SMALL,LARGE; messages
     /// of both sizes are sent in turn, each to the queue whose buffers fit it
     #[arg(long, requires = "op")]
@@ -50,14 +50,14 @@ pub(crate) struct RawArgs {
 /// Value of `--op`: a verb, or plain UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Means {
-    Verb(Op),
+    Verb(RawOp),
     /// No verb: the baseline of devices on the network.
     Udp,
 }
 
 impl ValueEnum for Means {
     fn value_variants<'a>() -> &'a [Means] {
-        use Op::{Read, Send, Write, WriteImm};
+        use RawOp::{Read, Send, Write, WriteImm};
         const ALL: [Means; 5] = [
             Means::Verb(Send),
             Means::Verb(Write),
@@ -82,7 +82,7 @@ impl ValueEnum for Means {
 /// A raw verb.
 #[derive(ValueEnum, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Op {
+pub(crate) enum RawOp {
     /// SEND, into a posted receive buffer
     Send,
     /// RDMA WRITE, found by polling its first and its last byte
@@ -94,14 +94,14 @@ pub(crate) enum Op {
     Read,
 }
 
-impl Op {
+impl RawOp {
     /// Value of `protocol` in the JSON.
     pub(crate) fn protocol(self) -> &'static str {
         match self {
-            Op::Send => "raw-send",
-            Op::Write => "raw-write",
-            Op::WriteImm => "raw-write-imm",
-            Op::Read => "raw-read",
+            RawOp::Send => "raw-send",
+            RawOp::Write => "raw-write",
+            RawOp::WriteImm => "raw-write-imm",
+            RawOp::Read => "raw-read",
         }
     }
 
@@ -139,13 +139,13 @@ impl RawTransport {
 
 /// Faults of soft0's network, and the seed that they are drawn from.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Faults {
+pub(crate) struct SeededFaults {
     pub(crate) network: NetworkFaults,
     pub(crate) seed: u64,
 }
 
-fn faults(text: &str) -> Result<Faults, String> {
-    let mut faults = Faults::default();
+fn faults(text: &str) -> Result<SeededFaults, String> {
+    let mut faults = SeededFaults::default();
     for part in text.split(',') {
         let (name, value) = part.split_once('=').ok_or("NAME=VALUE, with commas in between")?;
         if name == "seed" {

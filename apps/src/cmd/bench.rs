@@ -13,22 +13,22 @@ mod run;
 
 use std::net::SocketAddr;
 
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use base::{remark, say, signals};
 
 use crate::measure::figures::{self, TakenAt};
 use crate::measure::rounds::in_turn;
-use crate::measure::{Crowd, Load, ResultLine, Shape};
+use crate::measure::{Crowd, LoadShape, MessageLoad, ResultLine};
 use anyhow::Result;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::SharedConfig;
 
-use crate::cli::{Bench, Common, Rate};
-use crate::protocol::{Kind, With};
+use crate::cli::{BenchArgs, CommonArgs, SenderRate};
+use crate::protocol::{MeasuredProtocol, With};
 use crate::session;
 use rounds::{cases, config, sizes};
 
-pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
+pub(crate) fn run(common: &CommonArgs, options: &BenchArgs) -> CommandResult {
     crate::measure::rounds::check(options.rounds.rounds, "--messages", options.messages)?;
     if let Some(op) = options.raw.op {
         return crate::cmd::raw::bench(common, options, op);
@@ -39,21 +39,21 @@ pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
     if options.is_demonstration() {
         return demonstration::run(common, options, &device);
     }
-    protocol.with(Task { common, options, device: &device })
+    protocol.with(BenchTask { common, options, device: &device })
 }
 
 /// Measurement to run over any kind of connection.
-struct Task<'a> {
-    common: &'a Common,
-    options: &'a Bench,
+struct BenchTask<'a> {
+    common: &'a CommonArgs,
+    options: &'a BenchArgs,
     device: &'a Device,
 }
 
-impl With for Task<'_> {
-    type Out = Outcome;
+impl With for BenchTask<'_> {
+    type Out = CommandResult;
 
-    fn with<K: Kind>(self) -> Outcome {
-        let Task { common, options, device } = self;
+    fn with<K: MeasuredProtocol>(self) -> CommandResult {
+        let BenchTask { common, options, device } = self;
         check::<K>(common, options, device)?;
         match (options.ends.listen, &options.input, options.ends.connect) {
             (Some(address), _, _) => listen::listen::<K>(common, options, device, address),
@@ -64,10 +64,10 @@ impl With for Task<'_> {
     }
 }
 
-impl Task<'_> {
+impl BenchTask<'_> {
     /// One size after the other, with the listener at `address`.
-    fn lead_each<K: Kind>(&self, address: SocketAddr) -> Outcome {
-        let Task { common, options, device } = *self;
+    fn lead_each<K: MeasuredProtocol>(&self, address: SocketAddr) -> CommandResult {
+        let BenchTask { common, options, device } = *self;
         let (cases, rounds) = (cases::<K>(common, options), rounds_of(options));
         let report = report::report(common.json, TakenAt::Sender);
         session::lead_each(common.json, &labels(&cases), rounds, report, |at, round, part| {
@@ -81,8 +81,8 @@ impl Task<'_> {
 
     /// All sizes in turn, with both ends in this process. A signal prints the rounds that are
     /// whole; of a size that has none, a part of the first one, if any message has arrived.
-    fn measure_in_turn<K: Kind>(&self) -> Outcome {
-        let Task { common, options, .. } = *self;
+    fn measure_in_turn<K: MeasuredProtocol>(&self) -> CommandResult {
+        let BenchTask { common, options, .. } = *self;
         let mut cases = cases::<K>(common, options);
         let (labels, rounds) = (labels(&cases), rounds_of(options));
         let (done, ended) = in_turn(common.json, &labels, rounds, |at, round, done| {
@@ -97,7 +97,7 @@ impl Task<'_> {
             Ok(vec![line])
         });
         signals::settles();
-        if options.rate == Some(Rate::Auto) && !common.json {
+        if options.rate == Some(SenderRate::Auto) && !common.json {
             for (label, rate) in labels.iter().zip(&cases).filter_map(|(l, c)| Some((l, c.1.rate?)))
             {
                 remark!("{label}: {}", found_rate(rate));
@@ -112,17 +112,17 @@ impl Task<'_> {
 
     /// One round of a size. Of `--rate auto`, the first one finds the rate, which the load then
     /// has; and the least one of all rounds at last.
-    fn measure_round<K: Kind>(
+    fn measure_round<K: MeasuredProtocol>(
         &self,
         config: &K::Settings,
-        load: &mut Load,
+        load: &mut MessageLoad,
         round: u32,
         rounds: u32,
     ) -> Result<ResultLine> {
-        let Task { options, device, .. } = *self;
-        let shape = Shape::new(options);
+        let BenchTask { options, device, .. } = *self;
+        let shape = LoadShape::new(options);
         let mut part = load.of_round(round, rounds);
-        let measured = if options.rate == Some(Rate::Auto) {
+        let measured = if options.rate == Some(SenderRate::Auto) {
             signals::settles();
             let rate = match load.rate {
                 Some(rate) => rate,
@@ -137,17 +137,17 @@ impl Task<'_> {
         } else {
             run::within_process::<K>(device, config, shape, &part)?
         };
-        Ok(report::Case::<K>::new(device, options, config, &part).line(&measured))
+        Ok(report::BenchCase::<K>::new(device, options, config, &part).line(&measured))
     }
 }
 
-fn labels<C>(cases: &[(C, Load)]) -> Vec<String> {
+fn labels<C>(cases: &[(C, MessageLoad)]) -> Vec<String> {
     cases.iter().map(|(_, load)| format!("{} B", load.size)).collect()
 }
 
 /// Rounds of each size.
-fn rounds_of(options: &Bench) -> u32 {
-    Load::new(options, 0).end.rounds(options.rounds.asked())
+fn rounds_of(options: &BenchArgs) -> u32 {
+    MessageLoad::new(options, 0).end.rounds(options.rounds.asked())
 }
 
 /// Sentence with the rate that `--rate auto` found.
@@ -156,12 +156,16 @@ fn found_rate(rate: f64) -> String {
 }
 
 /// Whatever cannot be, in one line, before anything is made.
-fn check<K: Kind>(common: &Common, options: &Bench, device: &Device) -> Outcome {
+fn check<K: MeasuredProtocol>(
+    common: &CommonArgs,
+    options: &BenchArgs,
+    device: &Device,
+) -> CommandResult {
     let limit = device.context().port(1).map(|p| p.max_msg_bytes).unwrap_or(u32::MAX);
     for size in sizes(options) {
         let config = config::<K>(common, options, size);
         K::check(&options.connection, &config, size)?;
-        K::check_peers(&config, Shape::new(options).peers())?;
+        K::check_peers(&config, LoadShape::new(options).peers())?;
         if size > limit {
             return Err(usage(format!(
                 "--size {size} is over what {} sends in one message ({limit} bytes)",
@@ -172,24 +176,24 @@ fn check<K: Kind>(common: &Common, options: &Bench, device: &Device) -> Outcome 
     if let Some(crowd) = Crowd::asked(options) {
         crowd.check(options)?;
     }
-    let shape = Shape::new(options);
+    let shape = LoadShape::new(options);
     let alone = options.ends.listen.is_none() && options.ends.connect.is_none();
     if options.single_receiver && shape.senders == 1 && alone {
         return Err(usage("--single-receiver is about many senders: add --senders N"));
     }
-    if shape.senders == 0 || shape.senders > Shape::MAX_SENDERS {
+    if shape.senders == 0 || shape.senders > LoadShape::MAX_SENDERS {
         let flag = if options.threads > 1 { "--threads" } else { "--senders" };
-        let (n, most) = (shape.senders, Shape::MAX_SENDERS);
+        let (n, most) = (shape.senders, LoadShape::MAX_SENDERS);
         return Err(usage(format!("{flag} {n}: it may be 1 to {most}")));
     }
-    if options.rate == Some(Rate::Auto) && options.ends.connect.is_some() {
+    if options.rate == Some(SenderRate::Auto) && options.ends.connect.is_some() {
         return Err(usage("--rate auto needs both ends in this process"));
     }
     check_shared_buffers(options, shape.senders, K::KEPT_BUFFERS)
 }
 
 /// Each sender keeps `kept` buffers of a shared queue.
-fn check_shared_buffers(options: &Bench, senders: u32, kept: u32) -> Outcome {
+fn check_shared_buffers(options: &BenchArgs, senders: u32, kept: u32) -> CommandResult {
     match options.srq_buffers {
         Some(n) if n > SharedConfig::MAX_BUFFERS => Err(usage(format!(
             "--srq-buffers {n} is too many: {} at most",

@@ -4,26 +4,26 @@ mod network;
 
 use std::net::Ipv4Addr;
 
-use base::outcome::{Outcome, as_usage, usage};
+use base::outcome::{CommandResult, as_usage, usage};
 use base::say;
 use rdma_conn::device::{self, Found, Nameable, OpenError, PortReport, Provider, survey};
 use rdma_conn::verbs_safe::DeviceAttr;
 use serde::Serialize;
 
-use crate::cli::Common;
+use crate::cli::CommonArgs;
 use crate::session::bad_distance;
 
 /// One line of `--json`.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum Line {
+enum DeviceLine {
     Device {
         device: String,
         provider: &'static str,
         guid: String,
-        limits: Option<Limits>,
+        limits: Option<DeviceLimits>,
         error: Option<String>,
-        ports: Vec<Port>,
+        ports: Vec<PortJson>,
     },
     /// A device on the network that could be named, and is not opened.
     Nameable {
@@ -42,7 +42,7 @@ enum Line {
 }
 
 #[derive(Serialize)]
-struct Limits {
+struct DeviceLimits {
     max_qp: u32,
     max_qp_wr: u32,
     max_sge: u32,
@@ -54,25 +54,25 @@ struct Limits {
 }
 
 #[derive(Serialize)]
-struct Port {
+struct PortJson {
     port: u8,
     state: &'static str,
     link_layer: String,
     mtu_bytes: u32,
     max_message_bytes: u32,
     lid: u16,
-    gids: Vec<Gid>,
+    gids: Vec<GidJson>,
     gid_index: Option<u32>,
 }
 
 #[derive(Serialize)]
-struct Gid {
+struct GidJson {
     index: u32,
     gid: String,
     kind: String,
 }
 
-pub(crate) fn run(common: &Common) -> Outcome {
+pub(crate) fn run(common: &CommonArgs) -> CommandResult {
     // One at a distance is there when it is asked for.
     let opened = common.device.as_deref().and_then(|name| device::open(Some(name)).ok());
     let survey = survey();
@@ -108,7 +108,10 @@ pub(crate) fn run(common: &Common) -> Outcome {
             say!("{}", serde_json::to_string(&nameable_line(device))?);
         }
         for o in survey.obstacles {
-            say!("{}", serde_json::to_string(&Line::Obstacle { what: o.what, remedy: o.remedy })?);
+            say!(
+                "{}",
+                serde_json::to_string(&DeviceLine::Obstacle { what: o.what, remedy: o.remedy })?
+            );
         }
         return Ok(());
     }
@@ -183,8 +186,8 @@ fn mapped(v4: Ipv4Addr) -> String {
     format!("::ffff:{v4}")
 }
 
-fn line(device: &Found) -> Line {
-    Line::Device {
+fn line(device: &Found) -> DeviceLine {
+    DeviceLine::Device {
         device: device.name.clone(),
         provider: if device.provider == Provider::Soft { "soft-rnic" } else { "rdma-core" },
         guid: format!("{:016x}", device.guid),
@@ -194,8 +197,8 @@ fn line(device: &Found) -> Line {
     }
 }
 
-fn limits(a: &DeviceAttr) -> Limits {
-    Limits {
+fn limits(a: &DeviceAttr) -> DeviceLimits {
+    DeviceLimits {
         max_qp: a.max_qp,
         max_qp_wr: a.max_qp_wr,
         max_sge: a.max_sge,
@@ -207,13 +210,13 @@ fn limits(a: &DeviceAttr) -> Limits {
     }
 }
 
-fn port_line(port: &PortReport) -> Port {
-    let gid = |e: &rdma_conn::verbs_safe::GidEntry| Gid {
+fn port_line(port: &PortReport) -> PortJson {
+    let gid = |e: &rdma_conn::verbs_safe::GidEntry| GidJson {
         index: e.index,
         gid: gid_text(&e.gid),
         kind: format!("{:?}", e.kind),
     };
-    Port {
+    PortJson {
         port: port.attr.port,
         state: port.attr.state,
         link_layer: format!("{:?}", port.attr.link_layer),
@@ -225,9 +228,9 @@ fn port_line(port: &PortReport) -> Port {
     }
 }
 
-fn nameable_line(device: Nameable) -> Line {
+fn nameable_line(device: Nameable) -> DeviceLine {
     let Nameable { name, interface, mtu_bytes, path_mtu_bytes, holders, is_shared, .. } = device;
-    Line::Nameable {
+    DeviceLine::Nameable {
         device: name,
         interface,
         mtu_bytes,

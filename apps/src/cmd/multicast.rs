@@ -8,17 +8,17 @@ mod within;
 
 use std::time::Duration;
 
-use base::outcome::{Failure, Outcome, usage};
+use base::outcome::{CommandError, CommandResult, usage};
 use rdma_conn::conn_core::multicast::{ConfigError, MAX_MEMBERS, MAX_WINDOW};
 use rdma_conn::multicast::{Config, Policy};
 use rdma_conn::raw::Link;
 
-use crate::cli::{Common, Multicast, Rounds};
+use crate::cli::{CommonArgs, MulticastArgs, RoundsArgs};
 use crate::measure::rounds;
 use crate::session;
-use traffic::Traffic;
+use traffic::GroupTraffic;
 
-pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
+pub(crate) fn run(common: &CommonArgs, options: &MulticastArgs) -> CommandResult {
     rounds::check(options.rounds, "--messages", options.messages)?;
     let configs: Vec<Config> = configs(common, options).collect();
     for config in &configs {
@@ -39,10 +39,10 @@ pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
         }
         return between::run(common, options, &configs, &device);
     }
-    let traffic = Traffic::of(options);
+    let traffic = GroupTraffic::from_args(options);
     let label = |config: &Config| format!("{} members, {}", config.members, config.policy);
     let labels: Vec<String> = configs.iter().map(label).collect();
-    let rounds = traffic.rounds(options.rounds.unwrap_or(Rounds::DEFAULT));
+    let rounds = traffic.rounds(options.rounds.unwrap_or(RoundsArgs::DEFAULT));
     let report = report::report(common.json, &traffic);
     session::in_turn(common.json, &labels, rounds, report, |at, round| {
         let share = traffic.of_round(round, rounds);
@@ -52,7 +52,7 @@ pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
 }
 
 /// An invalid configuration of a group, by the flags that it is made of.
-fn by_flag(error: ConfigError, config: &Config) -> Failure {
+fn by_flag(error: ConfigError, config: &Config) -> CommandError {
     let Config { members, senders, window, message_bytes: size, ring_bytes, .. } = *config;
     usage(match (error, ring_bytes) {
         (ConfigError::Members(n), _) => format!("--members {n}: it may be 2 to {MAX_MEMBERS}"),
@@ -87,7 +87,7 @@ const MOST_RING: u64 = 1 << 32;
 const RECORD: u64 = 64;
 
 /// A group for each number of members, and each policy.
-fn configs<'a>(common: &'a Common, options: &'a Multicast) -> impl Iterator<Item = Config> {
+fn configs<'a>(common: &'a CommonArgs, options: &'a MulticastArgs) -> impl Iterator<Item = Config> {
     let of = |(members, policy): (u8, Policy)| Config {
         members,
         senders: options.senders,

@@ -7,16 +7,16 @@ mod trips;
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use rdma_conn::device::Device;
 
-use crate::cli::{Common, Compat, Pingpong};
+use crate::cli::{CommonArgs, Compat, PingpongArgs};
 use crate::measure::{ResultLine, pair, rounds};
-use crate::protocol::{self, Kind, Purpose, With};
+use crate::protocol::{self, MeasuredProtocol, Purpose, With};
 use crate::session;
-use trips::{Measured, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size};
+use trips::{TripMeasurement, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size};
 
-pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
+pub(crate) fn run(common: &CommonArgs, options: &PingpongArgs) -> CommandResult {
     rounds::check(options.rounds.rounds, "--iterations", options.iterations)?;
     if let Some(op) = options.raw.op {
         return crate::cmd::raw::pingpong(common, options, op);
@@ -27,21 +27,21 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     let protocol = options.connection.protocol();
     protocol.check_flags(&options.connection.given.names())?;
     let device = session::open_device(common, &options.ends)?;
-    protocol.with(Task { common, options, device: &device })
+    protocol.with(PingpongTask { common, options, device: &device })
 }
 
 /// Measurement to run over any kind of connection.
-struct Task<'a> {
-    common: &'a Common,
-    options: &'a Pingpong,
+struct PingpongTask<'a> {
+    common: &'a CommonArgs,
+    options: &'a PingpongArgs,
     device: &'a Device,
 }
 
-impl With for Task<'_> {
-    type Out = Outcome;
+impl With for PingpongTask<'_> {
+    type Out = CommandResult;
 
-    fn with<K: Kind>(self) -> Outcome {
-        let Task { common, options, device } = self;
+    fn with<K: MeasuredProtocol>(self) -> CommandResult {
+        let PingpongTask { common, options, device } = self;
         for size in options.sizes() {
             let config = config::<K>(common, options, size);
             K::check(&options.connection, &config, size)?;
@@ -56,10 +56,10 @@ impl With for Task<'_> {
     }
 }
 
-impl Task<'_> {
+impl PingpongTask<'_> {
     /// One size after the other, with the listener at `address`.
-    fn lead_each<K: Kind>(&self, address: SocketAddr) -> Outcome {
-        let Task { common, options, device } = *self;
+    fn lead_each<K: MeasuredProtocol>(&self, address: SocketAddr) -> CommandResult {
+        let PingpongTask { common, options, device } = *self;
         let (sizes, rounds) = (options.sizes(), rounds_of_size(options));
         let report = report::report(common.json);
         session::lead_each(common.json, &labels(&sizes), rounds, report, |at, round, part| {
@@ -70,8 +70,8 @@ impl Task<'_> {
     }
 
     /// All sizes in turn, with both ends in this process.
-    fn measure_in_turn<K: Kind>(&self) -> Outcome {
-        let Task { common, options, device } = *self;
+    fn measure_in_turn<K: MeasuredProtocol>(&self) -> CommandResult {
+        let PingpongTask { common, options, device } = *self;
         let (sizes, rounds) = (options.sizes(), rounds_of_size(options));
         let report = report::report(common.json);
         session::in_turn(common.json, &labels(&sizes), rounds, report, |at, round| {
@@ -86,12 +86,16 @@ fn labels(sizes: &[u32]) -> Vec<String> {
     sizes.iter().map(|size| format!("{size} B")).collect()
 }
 
-fn config<K: Kind>(common: &Common, options: &Pingpong, size: u32) -> K::Settings {
+fn config<K: MeasuredProtocol>(
+    common: &CommonArgs,
+    options: &PingpongArgs,
+    size: u32,
+) -> K::Settings {
     protocol::config::<K>(common, &options.connection, Purpose::Latency, size)
 }
 
-fn within_process<K: Kind>(
-    (options, device, config): (&Pingpong, &Device, &K::Settings),
+fn within_process<K: MeasuredProtocol>(
+    (options, device, config): (&PingpongArgs, &Device, &K::Settings),
     (size, round): (u32, u32),
 ) -> Result<ResultLine> {
     let before = device.counters().ok();
@@ -111,6 +115,6 @@ fn within_process<K: Kind>(
     // What the follower has found is the cause of what the leader then saw.
     let there = followed?;
     let (led, here) = led?;
-    let measured = Measured { led, work: here + there, before };
+    let measured = TripMeasurement { led, work: here + there, before };
     Ok(report::line::<K>((options, device, config), size, &measured))
 }

@@ -16,33 +16,33 @@ mod receive;
 mod send;
 mod task;
 
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 
-use crate::cli::{Common, Pipe};
-use crate::protocol::{self, Kind, Purpose, With};
+use crate::cli::{CommonArgs, PipeArgs};
+use crate::protocol::{self, MeasuredProtocol, Purpose, With};
 use crate::session;
-use ending::Ending;
-use task::Task;
+use ending::PipeEnding;
+use task::PipeTask;
 
-pub(crate) fn run(common: &Common, options: &Pipe) -> Outcome {
+pub(crate) fn run(common: &CommonArgs, options: &PipeArgs) -> CommandResult {
     let protocol = options.protocol();
     protocol.check_flags(&options.connection.given.names())?;
     if options.ends.listen.is_none() && options.ends.connect.is_none() {
         return Err(usage("give one end --listen ADDRESS and the other --connect ADDRESS"));
     }
     let device = session::open_device(common, &options.ends)?;
-    let ending = Ending::watch()?;
-    let task = Task { common, options, device: &device, ending: &ending };
+    let ending = PipeEnding::watch()?;
+    let task = PipeTask { common, options, device: &device, ending: &ending };
     let outcome = protocol.with(task);
     // The outcome is known: a signal from here on does not change it.
     ending.claim();
     outcome
 }
 
-impl With for Task<'_> {
-    type Out = Outcome;
+impl With for PipeTask<'_> {
+    type Out = CommandResult;
 
-    fn with<K: Kind>(self) -> Outcome {
+    fn with<K: MeasuredProtocol>(self) -> CommandResult {
         let options = self.options;
         let config =
             protocol::config::<K>(self.common, &options.connection, Purpose::Stream, options.size);

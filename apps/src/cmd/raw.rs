@@ -27,48 +27,48 @@ mod udp;
 use std::net::SocketAddr;
 
 use anyhow::anyhow;
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 
-use crate::cli::{Bench, Common, Means, Pingpong, Wait};
+use crate::cli::{BenchArgs, CommonArgs, Means, PingpongArgs, WaitFlag};
 use crate::session::{self, Followed};
 pub(crate) use compat::ibv_rc_pingpong;
 use control::RawChannel;
-use end::{Local, Refused};
+use end::{FollowError, Local};
 use measure::{follow, lead, within_process};
-use plan::Plan;
-use rendezvous::{Language, Rendezvous};
+use plan::RawPlan;
+use rendezvous::{ClientListener, Language};
 use report::report;
-use request::{Request, bench_request, pingpong_request};
+use request::{MeasurementRequest, bench_request, pingpong_request};
 
 /// `pingpong --op`.
-pub(crate) fn pingpong(common: &Common, options: &Pingpong, means: Means) -> Outcome {
+pub(crate) fn pingpong(common: &CommonArgs, options: &PingpongArgs, means: Means) -> CommandResult {
     pingpong_request(common, options, means)?.run(means)
 }
 
 /// `bench --op`.
-pub(crate) fn bench(common: &Common, options: &Bench, means: Means) -> Outcome {
+pub(crate) fn bench(common: &CommonArgs, options: &BenchArgs, means: Means) -> CommandResult {
     bench_request(common, options, means)?.run(means)
 }
 
-fn labels(plans: &[Plan]) -> Vec<String> {
+fn labels(plans: &[RawPlan]) -> Vec<String> {
     plans.iter().map(|plan| format!("{} B", plan.largest())).collect()
 }
 
-impl Request<'_> {
-    fn run(&self, means: Means) -> Outcome {
+impl MeasurementRequest<'_> {
+    fn run(&self, means: Means) -> CommandResult {
         match means {
             Means::Verb(_) => self.run_verb(),
             Means::Udp => self.run_udp(),
         }
     }
 
-    fn run_verb(&self) -> Outcome {
+    fn run_verb(&self) -> CommandResult {
         let device = session::open_device(self.common, self.ends)?;
         self.let_the_network_fail(&device)?;
         let local = Local {
             device: &device,
             gid_index: self.common.gid_index,
-            spin: self.connection.wait == Wait::Spin,
+            spin: self.connection.wait == WaitFlag::Spin,
         };
         let plans = self.plans(&device)?;
         match (self.ends.listen, self.ends.connect) {
@@ -79,7 +79,7 @@ impl Request<'_> {
     }
 
     /// Both ends, in one process: all measurements in turn.
-    fn measure_in_turn(&self, local: Local<'_>, plans: &[Plan]) -> Outcome {
+    fn measure_in_turn(&self, local: Local<'_>, plans: &[RawPlan]) -> CommandResult {
         let report = report(self.common.json, self.task, self.ends);
         session::in_turn(self.common.json, &labels(plans), self.rounds, report, |at, round| {
             within_process(local, &plans[at].of_round(round), self.until_round(round))
@@ -87,7 +87,7 @@ impl Request<'_> {
     }
 
     /// The leading end: one measurement after the other, with the listener at `address`.
-    fn lead(&self, local: Local<'_>, plans: &[Plan], address: SocketAddr) -> Outcome {
+    fn lead(&self, local: Local<'_>, plans: &[RawPlan], address: SocketAddr) -> CommandResult {
         let report = report(self.common.json, self.task, self.ends);
         session::lead_each(self.common.json, &labels(plans), self.rounds, report, |at, round, _| {
             let (plan, until) = (plans[at].of_round(round), self.until_round(round));
@@ -99,16 +99,16 @@ impl Request<'_> {
 
     /// The following end of another process: one measurement after the other, until the
     /// last.
-    fn listen(&self, local: Local<'_>, address: SocketAddr) -> Outcome {
-        self.serve(local, Rendezvous::listen(address, Language::Handshake)?)
+    fn listen(&self, local: Local<'_>, address: SocketAddr) -> CommandResult {
+        self.serve(local, ClientListener::listen(address, Language::Handshake)?)
     }
 
-    fn serve(&self, local: Local<'_>, mut rendezvous: Rendezvous) -> Outcome {
+    fn serve(&self, local: Local<'_>, mut rendezvous: ClientListener) -> CommandResult {
         let report = report(self.common.json, self.task, self.ends);
         session::follow_all(report, || {
             loop {
                 let (stream, from) = rendezvous.next()?;
-                let joined = RawChannel::new(stream).map_err(|e| Refused::Stranger(e.into()));
+                let joined = RawChannel::new(stream).map_err(|e| FollowError::Stranger(e.into()));
                 let followed = joined
                     .and_then(|mut wire| follow(local, &mut wire, |plan| self.contradicts(plan)));
                 match followed {
@@ -117,8 +117,10 @@ impl Request<'_> {
                         let is_last = plan.at + 1 == plan.of;
                         return Ok(Followed { lines, ended, is_last, rounds: plan.rounds });
                     }
-                    Err(Refused::Stranger(e)) => session::refused(Some(from), &format!("{e:#}")),
-                    Err(Refused::Failed(e)) => return Err(e),
+                    Err(FollowError::Stranger(e)) => {
+                        session::refused(Some(from), &format!("{e:#}"))
+                    }
+                    Err(FollowError::Failed(e)) => return Err(e),
                 }
             }
         })

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use rdma_conn::device::Device;
 
 use crate::measure::{HAS_COME, ResultLine, Work, per_s};
-use crate::protocol::{Kind, Receiving, Sending, Taken};
-use crate::session::{self, Channel, Control, GLANCE};
+use crate::protocol::{MeasuredProtocol, MeasuredReceiver, MeasuredSender, TakeOutcome};
+use crate::session::{self, ControlMessage, GLANCE, SessionChannel};
 use crate::settings;
 
 /// Part of the stream that one end sent or received.
@@ -41,7 +41,7 @@ impl Passed {
     }
 
     /// The result, with pieces of `size` bytes at most.
-    pub(super) fn line<K: Kind>(
+    pub(super) fn line<K: MeasuredProtocol>(
         &self,
         device: &Device,
         config: &K::Settings,
@@ -60,7 +60,7 @@ impl Passed {
 /// Sends all that `read` gives, in pieces of `size` bytes at most, and says goodbye. `next` gets the
 /// bytes so far before each piece. Returns the work of this end.
 pub(super) fn send_all(
-    mut sender: impl Sending,
+    mut sender: impl MeasuredSender,
     size: u32,
     passed: &mut Passed,
     read: impl FnMut(&mut [u8]) -> Result<usize>,
@@ -75,7 +75,7 @@ pub(super) fn send_all(
 }
 
 fn send_pieces(
-    sender: &mut impl Sending,
+    sender: &mut impl MeasuredSender,
     size: u32,
     passed: &mut Passed,
     mut read: impl FnMut(&mut [u8]) -> Result<usize>,
@@ -104,7 +104,7 @@ fn send_pieces(
 /// Gives all pieces to `write` until the other end says goodbye. `next` gets the bytes so far before
 /// each look for more. Returns the work of this end.
 pub(super) fn take_all(
-    receiver: &mut impl Receiving,
+    receiver: &mut impl MeasuredReceiver,
     passed: &mut Passed,
     mut write: impl FnMut(&[u8]) -> Result<()>,
     mut next: impl FnMut(u64) -> Result<()>,
@@ -117,9 +117,9 @@ pub(super) fn take_all(
             write(piece)
         })?;
         match taken {
-            Taken::Some(_) if is_first => tracing::info!("{HAS_COME}"),
-            Taken::Some(_) | Taken::Nothing => {}
-            Taken::Closed => {
+            TakeOutcome::Some(_) if is_first => tracing::info!("{HAS_COME}"),
+            TakeOutcome::Some(_) | TakeOutcome::Nothing => {}
+            TakeOutcome::Closed => {
                 passed.elapsed = host::time::since(passed.start);
                 return Ok(receiver.work());
             }
@@ -128,24 +128,28 @@ pub(super) fn take_all(
 }
 
 /// Says what was sent; returns the work of both ends if that has arrived.
-pub(super) fn confirmed(wire: &mut Channel, passed: &Passed, work: Work) -> Result<Work> {
-    wire.tell(&Control::Streamed { bytes: passed.bytes, crc32: passed.checksum(), work })?;
+pub(super) fn confirmed(wire: &mut SessionChannel, passed: &Passed, work: Work) -> Result<Work> {
+    wire.tell(&ControlMessage::Streamed { bytes: passed.bytes, crc32: passed.checksum(), work })?;
     // The reader of the other end's output may take its time.
     match wire.hear_whenever()? {
-        Control::Arrived { equal: Some(true), work, .. } => Ok(work),
-        Control::Arrived { .. } => bail!("what has arrived is not what was sent"),
+        ControlMessage::Arrived { equal: Some(true), work, .. } => Ok(work),
+        ControlMessage::Arrived { .. } => bail!("what has arrived is not what was sent"),
         other => session::unexpected(other),
     }
 }
 
 /// Compares what has arrived with what was sent, and tells the other end; returns the work of both
 /// ends. A goodbye alone proves nothing: an end that fails says goodbye, too.
-pub(super) fn confirm(wire: &mut Channel, passed: &Passed, here: Work) -> Result<Work> {
+pub(super) fn confirm(wire: &mut SessionChannel, passed: &Passed, here: Work) -> Result<Work> {
     let checksum = passed.checksum();
     match wire.hear()? {
-        Control::Streamed { bytes, crc32, work } => {
+        ControlMessage::Streamed { bytes, crc32, work } => {
             let (equal, work) = ((bytes, crc32) == (passed.bytes, checksum), work + here);
-            wire.tell(&Control::Arrived { messages: passed.messages, work, equal: Some(equal) })?;
+            wire.tell(&ControlMessage::Arrived {
+                messages: passed.messages,
+                work,
+                equal: Some(equal),
+            })?;
             match equal {
                 true => Ok(work),
                 false => bail!(

@@ -11,36 +11,36 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use base::outcome::{Failure, Outcome, printable, usage};
+use base::outcome::{CommandError, CommandResult, printable, usage};
 use base::remark;
 use base::run::{self, Ran};
 use clap::Parser;
 
-use crate::cli::points::{Point, Points};
-use crate::cli::{Args, Command, Rounds};
+use crate::cli::points::{Points, SweepPoint};
+use crate::cli::{Args, Command, RoundsArgs};
 use crate::measure::rounds::in_turn;
-use crate::measure::{EndOfLoad, Load, ResultLine};
+use crate::measure::{EndOfLoad, MessageLoad, ResultLine};
 use crate::results::Results;
-use merged::{Merged, csv};
+use merged::{MergedPoint, csv};
 
 /// The shortest time of a round.
 const LEAST: Duration = Duration::from_millis(10);
 
 /// Settings that all points of a sweep share.
-struct Sweep<'a> {
+struct SweepSettings<'a> {
     flags: &'a [String],
     rounds: u32,
     json: bool,
 }
 
 /// Measures the points of a command line. `args` are those of the first point.
-pub(crate) fn run(points: &Points, all: &[Args]) -> Outcome {
+pub(crate) fn run(points: &Points, all: &[Args]) -> CommandResult {
     let Some(args) = all.first() else { return Ok(()) };
     let (rounds, csv_file) = match &args.command {
         Command::Bench(options) => (options.rounds.asked(), options.rounds.csv.as_deref()),
         Command::Pingpong(options) => (options.rounds.asked(), options.rounds.csv.as_deref()),
         Command::Multicast(options) => {
-            (options.rounds.unwrap_or(Rounds::DEFAULT), options.csv.as_deref())
+            (options.rounds.unwrap_or(RoundsArgs::DEFAULT), options.csv.as_deref())
         }
         _ => return Err(usage("no measurement")),
     };
@@ -49,7 +49,7 @@ pub(crate) fn run(points: &Points, all: &[Args]) -> Outcome {
     }
     let mut file = csv_file.map(open).transpose()?;
     let rounds = all.iter().map(|args| limit(args, rounds)).min().unwrap_or(rounds);
-    let sweep = Sweep { flags: &points.flags, rounds, json: args.common.json };
+    let sweep = SweepSettings { flags: &points.flags, rounds, json: args.common.json };
     let (merged, ended) = sweep.measure(points, all);
     let mut results = Results::new(sweep.json);
     for merged in &merged {
@@ -66,7 +66,7 @@ pub(crate) fn run(points: &Points, all: &[Args]) -> Outcome {
 
 /// Opens the file of the results before anything is measured; it keeps what it has until there are
 /// results.
-fn open(path: &Path) -> Result<File, Failure> {
+fn open(path: &Path) -> Result<File, CommandError> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     opened.with_context(|| named(path))
 }
@@ -76,7 +76,7 @@ fn named(path: &Path) -> String {
 }
 
 /// Refuses what only one measurement can be of.
-fn check(args: &Args) -> Outcome {
+fn check(args: &Args) -> CommandResult {
     let (ends, input) = match &args.command {
         Command::Bench(options) => (&options.ends, options.input.is_some()),
         Command::Pingpong(options) => (&options.ends, options.compat.is_some()),
@@ -103,7 +103,7 @@ fn limit(args: &Args, rounds: u32) -> u32 {
 /// The end of all rounds together.
 fn end(args: &Args) -> Option<EndOfLoad> {
     match &args.command {
-        Command::Bench(options) => Some(Load::new(options, 0).end),
+        Command::Bench(options) => Some(MessageLoad::new(options, 0).end),
         Command::Pingpong(options) => Some(options.end()),
         Command::Multicast(options) => {
             let time = || EndOfLoad::After(Duration::from_secs_f64(options.seconds));
@@ -114,7 +114,7 @@ fn end(args: &Args) -> Option<EndOfLoad> {
 }
 
 /// The command line of one round of a point: its share of the messages or of the time.
-fn words(point: &Point, args: &Args, round: u32, rounds: u32) -> Vec<OsString> {
+fn words(point: &SweepPoint, args: &Args, round: u32, rounds: u32) -> Vec<OsString> {
     let share = match end(args).map(|end| end.of_round(round, rounds)) {
         None => ("--rounds", "1".into()),
         Some(EndOfLoad::Messages(trips)) if matches!(args.command, Command::Pingpong(_)) => {
@@ -140,9 +140,9 @@ fn words(point: &Point, args: &Args, round: u32, rounds: u32) -> Vec<OsString> {
     words
 }
 
-impl Sweep<'_> {
+impl SweepSettings<'_> {
     /// Goes over all points, round after round: returns their results, and why some are missing.
-    fn measure(&self, points: &Points, all: &[Args]) -> (Vec<Merged>, Option<Failure>) {
+    fn measure(&self, points: &Points, all: &[Args]) -> (Vec<MergedPoint>, Option<CommandError>) {
         let labels: Vec<String> = points.points.iter().map(|point| self.label(point)).collect();
         // Reasons for which points cannot be measured.
         let mut refused = vec![None; labels.len()];
@@ -167,14 +167,14 @@ impl Sweep<'_> {
             }
         }
         let merged = points.points.iter().zip(&done);
-        let merged = merged.map(|(point, rounds)| Merged::new(&point.values, rounds));
-        let merged: Vec<Merged> = merged.filter(|merged| !merged.is_empty()).collect();
+        let merged = merged.map(|(point, rounds)| MergedPoint::new(&point.values, rounds));
+        let merged: Vec<MergedPoint> = merged.filter(|merged| !merged.is_empty()).collect();
         // Where no point can be measured, the command line asks for what cannot be.
         let nothing = refused.into_iter().flatten().next().filter(|_| merged.is_empty());
         (merged, ended.or(nothing.map(usage)))
     }
 
-    fn label(&self, point: &Point) -> String {
+    fn label(&self, point: &SweepPoint) -> String {
         let named = self.flags.iter().zip(&point.values);
         named.map(|(flag, value)| format!("{flag} {value}")).collect::<Vec<_>>().join(" ")
     }

@@ -5,7 +5,7 @@
 //! all messages, and the sum of a hash of their numbers, show that each has arrived once.
 
 use anyhow::{Context, Result, anyhow, ensure};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use base::pinning;
 use host::sync::{Barrier, BrokenBarrier};
 use host::thread::ScopedJoinHandle;
@@ -14,9 +14,11 @@ use rdma_conn::buffered_read::{Config, SharedReceiver, SharedSender};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::RecvError;
 
-use crate::cli::Bench;
+use crate::cli::BenchArgs;
 use crate::measure::verify::{self};
-use crate::measure::{Load, Measured, Payload, ResultLine, Whole, Work, since, start_all};
+use crate::measure::{
+    MessageLoad, Payload, ResultLine, RoundResult, Whole, Work, since, start_all,
+};
 
 /// Threads at the ends of one connection.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +37,7 @@ impl Crowd {
     const MOST: u32 = 1024;
 
     /// Returns the crowd that was asked for, if one was.
-    pub(crate) fn asked(options: &Bench) -> Option<Crowd> {
+    pub(crate) fn asked(options: &BenchArgs) -> Option<Crowd> {
         options.sending_threads.or(options.receiving_threads)?;
         Some(Crowd {
             sending: options.sending_threads.unwrap_or(1),
@@ -45,7 +47,7 @@ impl Crowd {
     }
 
     /// Refuses what cannot be measured.
-    pub(crate) fn check(&self, options: &Bench) -> Outcome {
+    pub(crate) fn check(&self, options: &BenchArgs) -> CommandResult {
         let threads =
             [("--sending-threads", self.sending), ("--receiving-threads", self.receiving)];
         if let Some((flag, n)) = threads.into_iter().find(|(_, n)| *n > Crowd::MOST) {
@@ -75,19 +77,19 @@ impl Crowd {
 
 /// Messages that were sent, or received: their count, and the sum of a hash of each.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Tally {
+struct MessageTally {
     count: u64,
     sum: u64,
 }
 
-impl Tally {
+impl MessageTally {
     fn add(&mut self, number: u64) {
         self.count += 1;
         self.sum = self.sum.wrapping_add(verify::mix(number));
     }
 
-    fn of(all: impl IntoIterator<Item = Tally>) -> Tally {
-        all.into_iter().fold(Tally::default(), |a, b| Tally {
+    fn sum(all: impl IntoIterator<Item = MessageTally>) -> MessageTally {
+        all.into_iter().fold(MessageTally::default(), |a, b| MessageTally {
             count: a.count + b.count,
             sum: a.sum.wrapping_add(b.sum),
         })
@@ -99,8 +101,8 @@ pub(crate) fn measure(
     device: &Device,
     config: &Config,
     crowd: Crowd,
-    load: &Load,
-) -> Result<Measured> {
+    load: &MessageLoad,
+) -> Result<RoundResult> {
     let mut receiver = rdma_conn::receiver::<BufferedRead>(device, config, 1)?;
     let sender = rdma_conn::join::<BufferedRead>(&mut receiver, device, device, config)?;
     let sender = sender.into_shared(AT_ONCE).map_err(|_| anyhow!("the sender was used"))?;
@@ -137,7 +139,7 @@ pub(crate) fn measure(
         true => Ok(sent?),
         false => sent,
     };
-    let (received, sent) = (Tally::of(received?), sent?);
+    let (received, sent) = (MessageTally::sum(received?), sent?);
     let since = since(device, before);
     drop(transfers);
     ensure!(
@@ -152,7 +154,7 @@ pub(crate) fn measure(
         transfers: stats.reads,
         transferred: stats.read_bytes,
     };
-    Ok(Measured {
+    Ok(RoundResult {
         messages: sent.count,
         elapsed,
         work,
@@ -165,12 +167,17 @@ pub(crate) fn measure(
 }
 
 /// Returns the result of a thread, or resumes its panic.
-fn joined(thread: ScopedJoinHandle<'_, Result<Tally>>) -> Result<Tally> {
+fn joined(thread: ScopedJoinHandle<'_, Result<MessageTally>>) -> Result<MessageTally> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Sends with all threads, and says goodbye; returns what they sent, and was received.
-fn all_sent(sender: SharedSender, threads: u32, load: &Load, barrier: &Barrier) -> Result<Tally> {
+fn all_sent(
+    sender: SharedSender,
+    threads: u32,
+    load: &MessageLoad,
+    barrier: &Barrier,
+) -> Result<MessageTally> {
     let sent = host::thread::scope(|scope| {
         let sender = &sender;
         let send = |thread| {
@@ -184,13 +191,18 @@ fn all_sent(sender: SharedSender, threads: u32, load: &Load, barrier: &Barrier) 
         all.and(sent)
     });
     let closed = sender.close();
-    let sent = Tally::of(sent?);
+    let sent = MessageTally::sum(sent?);
     closed?;
     Ok(sent)
 }
 
 /// Sends until the load is done, and waits until all has arrived.
-fn send_all(sender: &SharedSender, thread: u32, load: &Load, barrier: &Barrier) -> Result<Tally> {
+fn send_all(
+    sender: &SharedSender,
+    thread: u32,
+    load: &MessageLoad,
+    barrier: &Barrier,
+) -> Result<MessageTally> {
     let (mut payload, first) = (Payload::new(load.size as usize, 0), u64::from(thread) << COUNTED);
     let mut message = vec![0x5a; load.size as usize];
     if load.verify {
@@ -199,7 +211,7 @@ fn send_all(sender: &SharedSender, thread: u32, load: &Load, barrier: &Barrier) 
     }
     barrier.wait()?;
     let (start, stride) = (host::time::now(), load.stride());
-    let (mut tally, mut last) = (Tally::default(), None);
+    let (mut tally, mut last) = (MessageTally::default(), None);
     while load.end.goes_on(tally.count, start, stride) {
         let number = if load.verify { first + tally.count } else { 0 };
         if load.verify {
@@ -216,13 +228,13 @@ fn send_all(sender: &SharedSender, thread: u32, load: &Load, barrier: &Barrier) 
 fn receive_all(
     receiver: &SharedReceiver,
     senders: u32,
-    load: &Load,
+    load: &MessageLoad,
     barrier: &Barrier,
-) -> Result<Tally> {
+) -> Result<MessageTally> {
     let mut payload = Payload::new(load.size as usize, 0);
     // By sender: the least number that its next message may have.
     let mut least = vec![0_u64; senders as usize];
-    let (mut tally, mut failure) = (Tally::default(), None);
+    let (mut tally, mut failure) = (MessageTally::default(), None);
     barrier.wait()?;
     let mut check = |message: &[u8]| -> Result<u64> {
         let number = message.first_chunk().map(|n| u64::from_le_bytes(*n));

@@ -1,6 +1,6 @@
 //! Figures as people read them, and the table of rates.
 
-use base::table::Table;
+use base::table::ResultTable;
 
 pub(crate) use base::readable::{bytes, counted_as, memory, rate, size, spread};
 
@@ -31,7 +31,7 @@ impl TakenAt {
 }
 
 /// A table of rates, without rows.
-pub(crate) fn rates_table(taken: TakenAt) -> Table {
+pub(crate) fn rates_table(taken: TakenAt) -> ResultTable {
     let at = |end: TakenAt, what: &str| format!("{what}\n{}", end.name());
     let timed = if taken == TakenAt::Listening { TakenAt::Connecting } else { taken };
     let header = [
@@ -43,7 +43,7 @@ pub(crate) fn rates_table(taken: TakenAt) -> Table {
         &at(taken, "RNR\nevents"),
         "memory\n(receiver)",
     ];
-    Table::new(1, &header)
+    ResultTable::new(1, &header)
 }
 
 #[cfg(test)]

@@ -9,21 +9,21 @@ const NEAR_NS: f64 = 80.0;
 
 /// The distance of two processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Distance {
+pub(crate) enum ProcessorDistance {
     Near,
     Far,
 }
 
-impl Distance {
+impl ProcessorDistance {
     /// The distance of processors between which a line takes this time.
-    pub(crate) fn of(line_ns: f64) -> Distance {
-        if line_ns <= NEAR_NS { Distance::Near } else { Distance::Far }
+    pub(crate) fn from_line_ns(line_ns: f64) -> ProcessorDistance {
+        if line_ns <= NEAR_NS { ProcessorDistance::Near } else { ProcessorDistance::Far }
     }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Distance::Near => "near: they share a cache",
-            Distance::Far => "far: they share no cache",
+            ProcessorDistance::Near => "near: they share a cache",
+            ProcessorDistance::Far => "far: they share no cache",
         }
     }
 }

@@ -6,22 +6,22 @@ use base::signals;
 use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{Bench, Protocol, Rate};
+use crate::cli::{BenchArgs, ProtocolKind, SenderRate};
 use crate::measure::rounds;
 use crate::settings::Flag;
 
 /// Senders and receivers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Shape {
+pub(crate) struct LoadShape {
     pub(crate) senders: u32,
-    pub(crate) receiving: Receivers,
+    pub(crate) receiving: ReceiverThreads,
     pub(crate) srq: Option<Reposting>,
     pub(crate) srq_buffers: Option<u32>,
 }
 
 /// Organisation of the receiving side.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Receivers {
+pub(crate) enum ReceiverThreads {
     /// A thread for each connection.
     ThreadEach,
     /// One thread that goes round all connections, each with a queue of its own.
@@ -30,45 +30,47 @@ pub(crate) enum Receivers {
     SingleReceiver,
 }
 
-impl Receivers {
+impl ReceiverThreads {
     /// Returns the organisation that was asked for; with one sender at this end, maybe none.
-    pub(crate) fn asked(options: &Bench) -> Option<Receivers> {
+    pub(crate) fn asked(options: &BenchArgs) -> Option<ReceiverThreads> {
         match (options.single_receiver, options.senders, options.threads) {
-            (true, ..) => Some(Receivers::SingleReceiver),
+            (true, ..) => Some(ReceiverThreads::SingleReceiver),
             (false, 1, 1) => None,
-            (false, 1, _) => Some(Receivers::ThreadEach),
-            (false, senders, _) => Some(Receivers::chosen(options.connection.protocol(), senders)),
+            (false, 1, _) => Some(ReceiverThreads::ThreadEach),
+            (false, senders, _) => {
+                Some(ReceiverThreads::chosen(options.connection.protocol(), senders))
+            }
         }
     }
 
     /// The default for this number of senders.
-    pub(crate) fn chosen(protocol: Protocol, senders: u32) -> Receivers {
+    pub(crate) fn chosen(protocol: ProtocolKind, senders: u32) -> ReceiverThreads {
         match senders {
-            1 => Receivers::ThreadEach,
-            _ if protocol.shares_a_ring() => Receivers::SingleReceiver,
-            _ => Receivers::RoundRobin,
+            1 => ReceiverThreads::ThreadEach,
+            _ if protocol.shares_a_ring() => ReceiverThreads::SingleReceiver,
+            _ => ReceiverThreads::RoundRobin,
         }
     }
 
     /// Flag that asks for it on the command line.
     pub(crate) fn flag(self) -> &'static str {
         match self {
-            Receivers::ThreadEach => "--threads",
-            Receivers::RoundRobin => "--senders",
-            Receivers::SingleReceiver => "--single-receiver",
+            ReceiverThreads::ThreadEach => "--threads",
+            ReceiverThreads::RoundRobin => "--senders",
+            ReceiverThreads::SingleReceiver => "--single-receiver",
         }
     }
 }
 
-impl Shape {
+impl LoadShape {
     pub(crate) const MAX_SENDERS: u32 = 1024;
 
-    pub(crate) fn new(options: &Bench) -> Shape {
+    pub(crate) fn new(options: &BenchArgs) -> LoadShape {
         let senders = options.threads.max(options.senders);
-        let chosen = Receivers::chosen(options.connection.protocol(), senders);
-        Shape {
+        let chosen = ReceiverThreads::chosen(options.connection.protocol(), senders);
+        LoadShape {
             senders,
-            receiving: Receivers::asked(options).unwrap_or(chosen),
+            receiving: ReceiverThreads::asked(options).unwrap_or(chosen),
             srq: options.srq.map(|s| s.reposting()),
             srq_buffers: options.srq_buffers,
         }
@@ -77,8 +79,8 @@ impl Shape {
     /// Receivers that the senders are divided among.
     pub(crate) fn receivers(&self) -> u32 {
         match self.receiving {
-            Receivers::ThreadEach | Receivers::RoundRobin => self.senders,
-            Receivers::SingleReceiver => 1,
+            ReceiverThreads::ThreadEach | ReceiverThreads::RoundRobin => self.senders,
+            ReceiverThreads::SingleReceiver => 1,
         }
     }
 
@@ -88,13 +90,17 @@ impl Shape {
     }
 
     /// One sender, one receiver.
-    pub(crate) const ONE: Shape =
-        Shape { senders: 1, receiving: Receivers::ThreadEach, srq: None, srq_buffers: None };
+    pub(crate) const ONE: LoadShape = LoadShape {
+        senders: 1,
+        receiving: ReceiverThreads::ThreadEach,
+        srq: None,
+        srq_buffers: None,
+    };
 }
 
 /// Messages of each sender.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Load {
+pub(crate) struct MessageLoad {
     pub(crate) size: u32,
     pub(crate) end: EndOfLoad,
     pub(crate) verify: bool,
@@ -111,19 +117,19 @@ pub(crate) enum EndOfLoad {
     After(Duration),
 }
 
-impl Load {
-    pub(crate) fn new(options: &Bench, size: u32) -> Load {
-        let end = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(Bench::SECONDS));
+impl MessageLoad {
+    pub(crate) fn new(options: &BenchArgs, size: u32) -> MessageLoad {
+        let end = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(BenchArgs::SECONDS));
         let rate = match options.rate {
-            Some(Rate::PerSecond(rate)) => Some(rate),
-            Some(Rate::Auto) | None => None,
+            Some(SenderRate::PerSecond(rate)) => Some(rate),
+            Some(SenderRate::Auto) | None => None,
         };
-        Load { size, end, verify: !options.no_verify, rate, in_turn: options.single_sender }
+        MessageLoad { size, end, verify: !options.no_verify, rate, in_turn: options.single_sender }
     }
 
     /// Returns the load of one round.
-    pub(crate) fn of_round(&self, round: u32, rounds: u32) -> Load {
-        Load { end: self.end.of_round(round, rounds), ..*self }
+    pub(crate) fn of_round(&self, round: u32, rounds: u32) -> MessageLoad {
+        MessageLoad { end: self.end.of_round(round, rounds), ..*self }
     }
 
     /// Returns the number of messages of the sender that sent fewest, as a part of that of the one
@@ -147,7 +153,7 @@ impl Load {
 
 impl EndOfLoad {
     /// Returns the end that was asked for, if one was.
-    pub(crate) fn asked(options: &Bench) -> Option<EndOfLoad> {
+    pub(crate) fn asked(options: &BenchArgs) -> Option<EndOfLoad> {
         options.messages.map(EndOfLoad::Messages).or(options.seconds.map(EndOfLoad::After))
     }
 

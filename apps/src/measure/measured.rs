@@ -69,7 +69,7 @@ impl std::ops::Add for Work {
 
 /// Result of one round.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Measured {
+pub(crate) struct RoundResult {
     pub(crate) messages: u64,
     pub(crate) elapsed: Duration,
     /// Work of this process.
@@ -100,7 +100,7 @@ impl Whole {
     }
 }
 
-impl Measured {
+impl RoundResult {
     pub(crate) fn messages_per_s(&self) -> f64 {
         per_s(self.messages, self.elapsed)
     }

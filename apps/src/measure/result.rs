@@ -174,7 +174,7 @@ impl ResultLine {
     }
 
     /// Reports whether something is said to be so.
-    pub(crate) fn is(&self, key: &str) -> bool {
+    pub(crate) fn is_true(&self, key: &str) -> bool {
         self.figures.get(key) == Some(&Value::Bool(true))
     }
 
@@ -185,7 +185,7 @@ impl ResultLine {
 
     /// Says whether payloads were checked.
     pub(crate) fn checked(&self) -> &'static str {
-        if self.is("verified") { "payloads checked" } else { "payloads not checked" }
+        if self.is_true("verified") { "payloads checked" } else { "payloads not checked" }
     }
 
     /// The size of its messages.
@@ -227,10 +227,11 @@ fn like(place: &Value, number: f64) -> Value {
 /// The mean, over the messages of all rounds, of a figure that each round has per message.
 fn per_message(rounds: &[ResultLine], key: &str) -> f64 {
     let weighed =
-        rounds.iter().filter_map(|line| Some((line.number(key)?, line.figure("messages"))));
-    let (sum, messages) = weighed
-        .fold((0.0, 0.0), |(sum, all), (mean, messages)| (sum + mean * messages, all + messages));
-    if messages > 0.0 { sum / messages } else { 0.0 }
+        || rounds.iter().filter_map(|line| Some((line.number(key)?, line.figure("messages"))));
+    let all: f64 = weighed().map(|(_, messages)| messages).sum();
+    // By shares: both ends get the same number, where one counts the messages of several senders.
+    let mean = weighed().map(|(mean, messages)| mean * (messages / all)).sum();
+    if all > 0.0 { mean } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use base::outcome::{Failure, usage};
+use base::outcome::{CommandError, usage};
 use base::{progress, signals};
 
 /// Measures round after round: what they have brought, and why there are fewer than there should
 /// be. Of a round that a signal has cut short a part is kept only where it is all there is.
 pub(crate) fn each<T>(
     rounds: u32,
-    mut one: impl FnMut(u32) -> Result<T, Failure>,
-) -> (Vec<T>, Option<Failure>) {
+    mut one: impl FnMut(u32) -> Result<T, CommandError>,
+) -> (Vec<T>, Option<CommandError>) {
     let mut done = Vec::new();
     for round in 0..rounds {
         match (one(round), signals::interrupted()) {
@@ -37,8 +37,8 @@ pub(crate) fn in_turn<T>(
     json: bool,
     cases: &[String],
     rounds: u32,
-    mut one: impl FnMut(usize, u32, &[Vec<T>]) -> Result<T, Failure>,
-) -> (Vec<Vec<T>>, Option<Failure>) {
+    mut one: impl FnMut(usize, u32, &[Vec<T>]) -> Result<T, CommandError>,
+) -> (Vec<Vec<T>>, Option<CommandError>) {
     let bar = progress::bar(cases.len() as u64 * u64::from(rounds), json);
     let mut done: Vec<Vec<T>> = cases.iter().map(|_| Vec::new()).collect();
     let mut ended = None;
@@ -71,7 +71,7 @@ pub(crate) fn in_turn<T>(
 }
 
 /// Reports whether rounds that were measured before a failure are a result.
-pub(crate) fn count<T>(done: &[T], ended: Option<&Failure>) -> bool {
+pub(crate) fn count<T>(done: &[T], ended: Option<&CommandError>) -> bool {
     !done.is_empty() && ended.is_none_or(signals::is_interruption)
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn gather<T>(
     done: &mut Vec<T>,
     round: Option<T>,
     of: u32,
-    ended: Option<&Failure>,
+    ended: Option<&CommandError>,
 ) -> Option<Vec<T>> {
     done.extend(round.filter(|_| ended.is_none() || done.is_empty()));
     let is_over = ended.is_some() || done.len() == of as usize;
@@ -97,7 +97,11 @@ pub(crate) fn rounds_of(messages: u64, asked: u32) -> u32 {
 
 /// Refuses more rounds than there are messages, or whatever `flag` counts: `rounds` is `None` where
 /// none were asked for.
-pub(crate) fn check(rounds: Option<u32>, flag: &str, whole: Option<u64>) -> Result<(), Failure> {
+pub(crate) fn check(
+    rounds: Option<u32>,
+    flag: &str,
+    whole: Option<u64>,
+) -> Result<(), CommandError> {
     match (rounds, whole) {
         (Some(rounds), Some(whole)) if u64::from(rounds) > whole => Err(usage(format!(
             "--rounds {rounds}: each round has one at least of {flag} {whole}: give {flag} {rounds} \

@@ -1,7 +1,7 @@
 //! Buffered Read, as the commands use it.
 
 use anyhow::Result;
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use rdma_conn::buffered_read::{Config, Receiver, Sender};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{SendError, Transport};
@@ -10,13 +10,13 @@ use rdma_conn::{Room as _, SendHalf as _};
 
 use super::ring::{by_flag, check_told, room, shape};
 use super::worked::Worked;
-use super::{Kind, Purpose, Room, Sending, by_half};
-use crate::cli::{ConnectionArgs, Protocol};
-use crate::measure::{Crowd, Load, Measured, Shape, Work, crowd};
+use super::{MeasuredProtocol, MeasuredSender, Purpose, SessionMemory, by_half};
+use crate::cli::{ConnectionArgs, ProtocolKind};
+use crate::measure::{Crowd, LoadShape, MessageLoad, RoundResult, Work, crowd};
 use crate::settings::{Setting, buffered_read as settings};
 
-impl Kind for BufferedRead {
-    const WHICH: Protocol = Protocol::BufferedRead;
+impl MeasuredProtocol for BufferedRead {
+    const WHICH: ProtocolKind = ProtocolKind::BufferedRead;
 
     type Settings = Config;
     type SendEnd = Sender;
@@ -34,7 +34,7 @@ impl Kind for BufferedRead {
         (&mut config.common.wait, &mut config.common.transport)
     }
 
-    fn check(args: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+    fn check(args: &ConnectionArgs, config: &Config, _: u32) -> CommandResult {
         config.validate().map_err(|e| by_flag(&e, args, config.ring))
     }
 
@@ -42,7 +42,7 @@ impl Kind for BufferedRead {
         check_told(config.ring.ring_bytes, size)
     }
 
-    fn room(config: &Config, shape: Shape, back: bool) -> Room {
+    fn room(config: &Config, shape: LoadShape, back: bool) -> SessionMemory {
         room(config.ring.ring_bytes, shape.senders, back)
     }
 
@@ -62,12 +62,17 @@ impl Kind for BufferedRead {
         end
     }
 
-    fn crowd(device: &Device, config: &Config, crowd: Crowd, load: &Load) -> Result<Measured> {
+    fn crowd(
+        device: &Device,
+        config: &Config,
+        crowd: Crowd,
+        load: &MessageLoad,
+    ) -> Result<RoundResult> {
         crowd::measure(device, config, crowd, load)
     }
 }
 
-impl Sending for Sender {
+impl MeasuredSender for Sender {
     by_half!();
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Buffered Write, as the commands use it.
 
 use anyhow::Result;
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use rdma_conn::BufferedWrite;
 use rdma_conn::buffered_write::{Config, Receiver, Sender, Tail};
 use rdma_conn::ring::RingShape;
@@ -9,9 +9,9 @@ use rdma_conn::ring::RingShape;
 use super::ring::{by_flag, check_told, room, shape};
 use super::worked::Worked;
 use super::writer::by_writer;
-use super::{Kind, Purpose, Room};
-use crate::cli::{ConnectionArgs, Protocol, Wait};
-use crate::measure::{Shape, Work};
+use super::{MeasuredProtocol, Purpose, SessionMemory};
+use crate::cli::{ConnectionArgs, ProtocolKind, WaitFlag};
+use crate::measure::{LoadShape, Work};
 use crate::settings::buffered_write as settings;
 
 /// Bytes that gather before the peer is told of them, where throughput is wanted: for short
@@ -28,7 +28,7 @@ const LONG: u32 = 4 << 10;
 /// Chooses how the tail is told: by a write of its own where that is faster, unless waiting threads
 /// sleep.
 fn tail(args: &ConnectionArgs, purpose: Purpose, size: u32) -> Tail {
-    let is_fast = (purpose == Purpose::Latency || size >= LONG) && args.wait != Wait::Block;
+    let is_fast = (purpose == Purpose::Latency || size >= LONG) && args.wait != WaitFlag::Block;
     if is_fast { Tail::Written } else { Config::default().tail }
 }
 
@@ -41,8 +41,8 @@ fn stream_shape(purpose: Purpose, size: u32, base: RingShape) -> RingShape {
     RingShape { ring_bytes: shape.ring_bytes.max(least), ..shape }
 }
 
-impl Kind for BufferedWrite {
-    const WHICH: Protocol = Protocol::BufferedWrite;
+impl MeasuredProtocol for BufferedWrite {
+    const WHICH: ProtocolKind = ProtocolKind::BufferedWrite;
 
     by_writer!();
 
@@ -58,7 +58,7 @@ impl Kind for BufferedWrite {
         }
     }
 
-    fn check(args: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+    fn check(args: &ConnectionArgs, config: &Config, _: u32) -> CommandResult {
         config.validate().map_err(|e| by_flag(&e, args, config.ring))
     }
 
@@ -66,7 +66,7 @@ impl Kind for BufferedWrite {
         check_told(config.ring.ring_bytes, size)
     }
 
-    fn room(config: &Config, shape: Shape, back: bool) -> Room {
+    fn room(config: &Config, shape: LoadShape, back: bool) -> SessionMemory {
         room(config.ring.ring_bytes, shape.senders, back)
     }
 }

@@ -1,10 +1,10 @@
 //! Invalid configurations of connections, by the flags that they are made of.
 
-use base::outcome::{Failure, usage};
+use base::outcome::{CommandError, usage};
 use rdma_conn::send_recv::{Config, ConfigError};
 
 /// An invalid configuration, by the flags that it is made of.
-pub(crate) fn by_flag(error: &ConfigError, config: &Config) -> Failure {
+pub(crate) fn by_flag(error: &ConfigError, config: &Config) -> CommandError {
     let most = Config::MAX_MESSAGE_BYTES;
     match error.field {
         "message_bytes" if config.pack_bytes != config.message_bytes => {
@@ -23,12 +23,12 @@ pub(crate) fn by_flag(error: &ConfigError, config: &Config) -> Failure {
 }
 
 /// A message that is too long.
-pub(crate) fn size_over(size: u64, most: u64) -> Failure {
+pub(crate) fn size_over(size: u64, most: u64) -> CommandError {
     usage(format!("--size {size}: it may be up to {most}"))
 }
 
 /// As [`by_flag`], for whichever configuration; the rule may speak of these of its fields.
-pub(crate) fn by_flag_within(error: &ConfigError, bounds: &[(&str, u64)]) -> Failure {
+pub(crate) fn by_flag_within(error: &ConfigError, bounds: &[(&str, u64)]) -> CommandError {
     let flag = |field: &str| match field {
         "message_bytes" => "--size".to_owned(),
         field => format!("--{}", field.replace('_', "-")),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use rdma_conn::WaitStrategy;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
@@ -14,54 +14,56 @@ use rdma_conn::direct_read::{
 use rdma_conn::send_recv::Transport;
 use rdma_conn::{OfferedMessage, ZeroCopyRecv, ZeroCopySend};
 
-use super::{Kind, Purpose, Receiving, Room, Sending, TURN, Taken};
-use crate::cli::{ConnectionArgs, Protocol};
+use super::{
+    MeasuredProtocol, MeasuredReceiver, MeasuredSender, Purpose, SessionMemory, TURN, TakeOutcome,
+};
+use crate::cli::{ConnectionArgs, ProtocolKind};
 use crate::limits::ENTRY_BYTES;
-use crate::measure::{Shape, Work};
+use crate::measure::{LoadShape, Work};
 use crate::settings::Setting;
-use crate::settings::direct_read::{self as settings, Config};
+use crate::settings::direct_read::{self as settings, DirectReadSettings};
 
 /// Buffers of a large message are many bytes: without other wishes the window shrinks so
 /// that they stay below this.
 const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
 
 /// A buffer of the sender's, or of the receiver's.
-fn new_buffer(config: &Config, device: &Device, is_offered: bool) -> Result<Buffer> {
+fn new_buffer(config: &DirectReadSettings, device: &Device, is_offered: bool) -> Result<Buffer> {
     let signal = is_offered && config.policies.signal_at == SignalAt::Tail;
     let buffer = BufferConfig { peers_read: is_offered, signal };
     let buffer = device.pd().register_buffer(config.size as usize, buffer);
     buffer.with_context(|| format!("registering a buffer of {} bytes", config.size))
 }
 
-impl Kind for DirectRead {
-    const WHICH: Protocol = Protocol::DirectRead;
+impl MeasuredProtocol for DirectRead {
+    const WHICH: ProtocolKind = ProtocolKind::DirectRead;
 
-    type Settings = Config;
-    type SendEnd = Offering;
-    type RecvEnd = Taking;
+    type Settings = DirectReadSettings;
+    type SendEnd = OfferingSender;
+    type RecvEnd = ReadingReceiver;
 
-    const SETTINGS: &'static [Setting<Config>] = settings::SETTINGS;
+    const SETTINGS: &'static [Setting<DirectReadSettings>] = settings::SETTINGS;
 
-    fn base(_: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
+    fn base(_: &ConnectionArgs, purpose: Purpose, size: u32) -> DirectReadSettings {
         let policies = direct_read::Config::default();
         let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).max(2) as u32;
         let window = match purpose {
             Purpose::Throughput | Purpose::Stream => policies.window.min(fits),
             Purpose::Latency => 1,
         };
-        Config { policies: direct_read::Config { window, ..policies }, size }
+        DirectReadSettings { policies: direct_read::Config { window, ..policies }, size }
     }
 
-    fn common(config: &mut Config) -> (&mut WaitStrategy, &mut Transport) {
+    fn common(config: &mut DirectReadSettings) -> (&mut WaitStrategy, &mut Transport) {
         (&mut config.policies.common.wait, &mut config.policies.common.transport)
     }
 
-    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+    fn check(_: &ConnectionArgs, config: &DirectReadSettings, _: u32) -> CommandResult {
         let is_window = config.policies.validate();
         is_window.map_err(|e| usage(format!("--unacked {}: it may be {}", e.value, e.rule)))
     }
 
-    fn check_told(config: &Config, size: u32) -> Result<()> {
+    fn check_told(config: &DirectReadSettings, size: u32) -> Result<()> {
         let (most, has) = (rdma_conn::conn_core::direct_read::MAX_WINDOW, config.policies.window);
         ensure!((1..=most).contains(&has), "a window of {has} messages");
         let buffer = config.size;
@@ -69,37 +71,42 @@ impl Kind for DirectRead {
         Ok(())
     }
 
-    fn room(config: &Config, shape: Shape, back: bool) -> Room {
+    fn room(config: &DirectReadSettings, shape: LoadShape, back: bool) -> SessionMemory {
         let ways = if back { 2 } else { 1 };
         let buffers = u64::from(config.policies.window) * u64::from(shape.senders) * ways;
         let bytes = buffers.saturating_mul(config.size.max(ENTRY_BYTES).into());
         let what = format!("{buffers} buffers of {} bytes", config.size);
-        Room { bytes, what, flags: "--size, --senders or --unacked" }
+        SessionMemory { bytes, what, flags: "--size, --senders or --unacked" }
     }
 
-    fn config(settings: &Config) -> &direct_read::Config {
+    fn config(settings: &DirectReadSettings) -> &direct_read::Config {
         &settings.policies
     }
 
-    fn send_end(sender: Sender, device: &Device, settings: &Config) -> Offering {
-        Offering::new(sender, device, settings)
+    fn send_end(sender: Sender, device: &Device, settings: &DirectReadSettings) -> OfferingSender {
+        OfferingSender::new(sender, device, settings)
     }
 
-    fn recv_end(receiver: Receiver, device: &Device, settings: &Config, peers: u32) -> Taking {
-        Taking::new(receiver, device, settings, peers)
+    fn recv_end(
+        receiver: Receiver,
+        device: &Device,
+        settings: &DirectReadSettings,
+        peers: u32,
+    ) -> ReadingReceiver {
+        ReadingReceiver::new(receiver, device, settings, peers)
     }
 
-    fn receiver_of(end: &mut Taking) -> &mut Receiver {
+    fn receiver_of(end: &mut ReadingReceiver) -> &mut Receiver {
         &mut end.receiver
     }
 }
 
 /// A sender, and the buffers that it offers.
 #[derive(Debug)]
-pub(crate) struct Offering {
+pub(crate) struct OfferingSender {
     sender: Sender,
     device: Device,
-    config: Config,
+    config: DirectReadSettings,
     /// Buffers that are not on offer, a stack; whether they have the message that is sent again
     /// and again.
     free: Vec<(Buffer, bool)>,
@@ -110,10 +117,10 @@ pub(crate) struct Offering {
     primed: VecDeque<bool>,
 }
 
-impl Offering {
-    fn new(sender: Sender, device: &Device, config: &Config) -> Offering {
+impl OfferingSender {
+    fn new(sender: Sender, device: &Device, config: &DirectReadSettings) -> OfferingSender {
         let (device, config) = (device.clone(), *config);
-        Offering { sender, device, config, free: vec![], buffers: 0, primed: VecDeque::new() }
+        OfferingSender { sender, device, config, free: vec![], buffers: 0, primed: VecDeque::new() }
     }
 
     /// A buffer that may be filled: the one that was returned last, whose bytes are the likeliest
@@ -168,7 +175,7 @@ impl Offering {
     }
 }
 
-impl Sending for Offering {
+impl MeasuredSender for OfferingSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         self.send_with(message.len(), |room| room.copy_from_slice(message))
     }
@@ -208,10 +215,10 @@ impl Sending for Offering {
 
 /// A receiver, and the buffers that it reads into in turn.
 #[derive(Debug)]
-pub(crate) struct Taking {
+pub(crate) struct ReadingReceiver {
     receiver: Receiver,
     device: Device,
-    config: Config,
+    config: DirectReadSettings,
     free: Vec<Buffer>,
     /// Number of buffers, and the most that there may be.
     buffers: u32,
@@ -219,12 +226,17 @@ pub(crate) struct Taking {
     readings: VecDeque<Reading>,
 }
 
-impl Taking {
-    fn new(receiver: Receiver, device: &Device, config: &Config, peers: u32) -> Taking {
+impl ReadingReceiver {
+    fn new(
+        receiver: Receiver,
+        device: &Device,
+        config: &DirectReadSettings,
+        peers: u32,
+    ) -> ReadingReceiver {
         let (device, config) = (device.clone(), *config);
         let most = config.policies.window.saturating_mul(peers);
         let readings = VecDeque::new();
-        Taking { receiver, device, config, free: vec![], buffers: 0, most, readings }
+        ReadingReceiver { receiver, device, config, free: vec![], buffers: 0, most, readings }
     }
 
     /// Begins to read all that is asked for, as long as there are buffers; returns true if all
@@ -295,12 +307,12 @@ impl Taking {
     }
 }
 
-impl Receiving for Taking {
+impl MeasuredReceiver for ReadingReceiver {
     fn take(
         &mut self,
         time: Option<Duration>,
         mut each: impl FnMut(u32, &[u8]) -> Result<()>,
-    ) -> Result<Taken> {
+    ) -> Result<TakeOutcome> {
         let (mut count, mut closed) = (0, false);
         while count < TURN {
             closed = self.begin_all()?;
@@ -325,9 +337,9 @@ impl Receiving for Taking {
             }
         }
         Ok(match count {
-            0 if closed && self.readings.is_empty() => Taken::Closed,
-            0 => Taken::Nothing,
-            n => Taken::Some(n),
+            0 if closed && self.readings.is_empty() => TakeOutcome::Closed,
+            0 => TakeOutcome::Nothing,
+            n => TakeOutcome::Some(n),
         })
     }
 

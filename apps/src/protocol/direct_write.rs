@@ -1,15 +1,15 @@
 //! Direct Write, as the commands use it.
 
 use anyhow::{Result, ensure};
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use rdma_conn::DirectWrite;
 use rdma_conn::direct_write::{Config, Detection, Receiver, Sender};
 
 use super::worked::Worked;
 use super::writer::by_writer;
-use super::{Kind, Purpose, Room};
-use crate::cli::{ConnectionArgs, Protocol, Wait};
-use crate::measure::{Shape, Work};
+use super::{MeasuredProtocol, Purpose, SessionMemory};
+use crate::cli::{ConnectionArgs, ProtocolKind, WaitFlag};
+use crate::measure::{LoadShape, Work};
 use crate::protocol::by_flag::by_flag_within;
 use crate::settings::direct_write as settings;
 
@@ -17,8 +17,8 @@ use crate::settings::direct_write as settings;
 /// they stay below this.
 const BUFFER_BUDGET_BYTES: u64 = 4 << 20;
 
-impl Kind for DirectWrite {
-    const WHICH: Protocol = Protocol::DirectWrite;
+impl MeasuredProtocol for DirectWrite {
+    const WHICH: ProtocolKind = ProtocolKind::DirectWrite;
 
     by_writer!();
 
@@ -27,7 +27,7 @@ impl Kind for DirectWrite {
         let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).clamp(4, 1024) as u32;
         let buffers = base.buffers.min(fits);
         let detection = match (purpose, args.wait) {
-            (_, Wait::Block) | (Purpose::Stream, _) => base.detection,
+            (_, WaitFlag::Block) | (Purpose::Stream, _) => base.detection,
             _ => Detection::Polled,
         };
         let batch = if purpose == Purpose::Throughput { (buffers / 8).clamp(1, 8) } else { 1 };
@@ -35,7 +35,7 @@ impl Kind for DirectWrite {
         Config { buffers, message_bytes: size, detection, batch, send_queue, ..base }
     }
 
-    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> CommandResult {
         config.validate().map_err(|e| by_flag_within(&e, &[]))
     }
 
@@ -46,13 +46,13 @@ impl Kind for DirectWrite {
         Ok(())
     }
 
-    fn room(config: &Config, shape: Shape, back: bool) -> Room {
+    fn room(config: &Config, shape: LoadShape, back: bool) -> SessionMemory {
         let buffers =
             u64::from(config.buffers) * u64::from(shape.senders) * if back { 2 } else { 1 };
         let each = (u64::from(config.message_bytes) + 24).next_multiple_of(64);
         let bytes = buffers.saturating_mul(each);
         let what = format!("{buffers} buffers of {} bytes", config.message_bytes);
-        Room { bytes, what, flags: "--size, --senders or --buffers" }
+        SessionMemory { bytes, what, flags: "--size, --senders or --buffers" }
     }
 }
 

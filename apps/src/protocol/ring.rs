@@ -1,11 +1,11 @@
 //! Shape of the rings of the connections with a ring for each sender.
 
 use anyhow::{Result, ensure};
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use rdma_conn::ring::RingShape;
 use rdma_conn::send_recv::ConfigError;
 
-use super::Room;
+use super::SessionMemory;
 use crate::cli::ConnectionArgs;
 use crate::protocol::by_flag::{by_flag_within, size_over};
 use crate::settings::flags::RING_BYTES;
@@ -22,7 +22,11 @@ const LONGEST: u64 = RingShape::MAX_BYTES / 4 - 8;
 
 /// An invalid configuration, by the flags that it is made of: without `--ring-bytes` the
 /// ring's length is derived from `--size`.
-pub(super) fn by_flag(error: &ConfigError, args: &ConnectionArgs, shape: RingShape) -> Failure {
+pub(super) fn by_flag(
+    error: &ConfigError,
+    args: &ConnectionArgs,
+    shape: RingShape,
+) -> CommandError {
     if error.field == "ring_bytes" && !args.given.has(&RING_BYTES) {
         return size_over(shape.message_bytes.into(), LONGEST);
     }
@@ -39,9 +43,9 @@ pub(super) fn check_told(ring_bytes: u64, size: u32) -> Result<()> {
 }
 
 /// Memory for the rings of `senders` senders, twice that if messages go `back`.
-pub(super) fn room(ring_bytes: u64, senders: u32, back: bool) -> Room {
+pub(super) fn room(ring_bytes: u64, senders: u32, back: bool) -> SessionMemory {
     let rings = u64::from(senders) * if back { 2 } else { 1 };
     let what = format!("{rings} rings of {ring_bytes} bytes");
     let bytes = rings.saturating_mul(ring_bytes);
-    Room { bytes, what, flags: "--ring-bytes or --senders" }
+    SessionMemory { bytes, what, flags: "--ring-bytes or --senders" }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use rdma_conn::conn_core::pack::{Packer, RECORD_HEADER};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
@@ -11,10 +11,13 @@ use rdma_conn::send_recv::{
 };
 use rdma_conn::{RecvHalf, SendHalf, SendRecv, WaitStrategy};
 
-use super::{Kind, Purpose, Receiving, Room, Sending, TURN, Taken, by_half};
-use crate::cli::{ConnectionArgs, Protocol};
+use super::{
+    MeasuredProtocol, MeasuredReceiver, MeasuredSender, Purpose, SessionMemory, TURN, TakeOutcome,
+    by_half,
+};
+use crate::cli::{ConnectionArgs, ProtocolKind};
 use crate::limits::{ENTRY_BYTES, MOST_BUFFER_BYTES};
-use crate::measure::{Shape, Work};
+use crate::measure::{LoadShape, Work};
 use crate::protocol::by_flag::by_flag;
 use crate::settings::Setting;
 use crate::settings::flags::{RECV_DEPTH, UNACKED};
@@ -61,8 +64,8 @@ fn shrink_window(config: Config, args: &ConnectionArgs) -> Config {
     }
 }
 
-impl Kind for SendRecv {
-    const WHICH: Protocol = Protocol::SendRecv;
+impl MeasuredProtocol for SendRecv {
+    const WHICH: ProtocolKind = ProtocolKind::SendRecv;
 
     type Settings = Config;
     type SendEnd = Sender;
@@ -94,7 +97,7 @@ impl Kind for SendRecv {
         (&mut config.common.wait, &mut config.common.transport)
     }
 
-    fn check(_: &ConnectionArgs, config: &Config, size: u32) -> Outcome {
+    fn check(_: &ConnectionArgs, config: &Config, size: u32) -> CommandResult {
         config.validate().map_err(|e| by_flag(&e, config))?;
         check_pack(config.pack_bytes, size)
     }
@@ -112,12 +115,12 @@ impl Kind for SendRecv {
         Ok(())
     }
 
-    fn fit(config: &mut Config) {
+    fn clamp_settings(config: &mut Config) {
         config.repost_batch = config.repost_batch.min(config.recv_depth);
         config.signal_every = config.signal_every.min(config.unacked);
     }
 
-    fn room(config: &Config, shape: Shape, back: bool) -> Room {
+    fn room(config: &Config, shape: LoadShape, back: bool) -> SessionMemory {
         let back = if back { u64::from(config.unacked) } else { 0 };
         let each = u64::from(config.recv_depth) + 1 + back;
         let shared = shape.srq.and(shape.srq_buffers);
@@ -125,10 +128,10 @@ impl Kind for SendRecv {
         // The shortest ones take more in the queues than in memory.
         let bytes = buffers.saturating_mul(config.message_bytes.max(ENTRY_BYTES).into());
         let what = format!("{buffers} buffers of {} bytes", config.message_bytes);
-        Room { bytes, what, flags: "--size, --senders, --recv-depth or --srq-buffers" }
+        SessionMemory { bytes, what, flags: "--size, --senders, --recv-depth or --srq-buffers" }
     }
 
-    fn pool(device: &Device, config: &Config, shape: Shape) -> Result<Option<SharedPool>> {
+    fn pool(device: &Device, config: &Config, shape: LoadShape) -> Result<Option<SharedPool>> {
         let Some(reposting) = shape.srq else { return Ok(None) };
         let chosen = SharedConfig::new(config, shape.senders);
         let buffers = shape.srq_buffers.unwrap_or(chosen.buffers);
@@ -158,7 +161,7 @@ impl Kind for SendRecv {
 }
 
 /// A message that no pack holds is the command line's fault.
-fn check_pack(pack: u32, size: u32) -> Outcome {
+fn check_pack(pack: u32, size: u32) -> CommandResult {
     if pack == 0 || Packer::new(pack).largest() >= Some(size) {
         return Ok(());
     }
@@ -166,7 +169,7 @@ fn check_pack(pack: u32, size: u32) -> Outcome {
     Err(usage(format!("--pack {pack} does not hold a message of {size} bytes: {needed} would")))
 }
 
-impl Sending for Sender {
+impl MeasuredSender for Sender {
     by_half!();
 
     #[inline]
@@ -184,13 +187,13 @@ impl Sending for Sender {
     }
 }
 
-impl Receiving for Receiver {
+impl MeasuredReceiver for Receiver {
     #[inline]
     fn take(
         &mut self,
         time: Option<Duration>,
         mut each: impl FnMut(u32, &[u8]) -> Result<()>,
-    ) -> Result<Taken> {
+    ) -> Result<TakeOutcome> {
         let mut count = 0;
         while count < TURN {
             let message = match (self.try_recv(), time) {
@@ -203,13 +206,13 @@ impl Receiving for Receiver {
                     self.free(message);
                 }
                 Err(RecvError::Empty | RecvError::TimedOut) => break,
-                Err(RecvError::Closed) if count == 0 => return Ok(Taken::Closed),
+                Err(RecvError::Closed) if count == 0 => return Ok(TakeOutcome::Closed),
                 Err(RecvError::Closed) => break,
                 Err(e) => return Err(e.into()),
             }
             count += 1;
         }
-        Ok(if count > 0 { Taken::Some(count) } else { Taken::Nothing })
+        Ok(if count > 0 { TakeOutcome::Some(count) } else { TakeOutcome::Nothing })
     }
 
     fn work(&self) -> Work {

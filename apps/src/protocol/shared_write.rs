@@ -1,17 +1,17 @@
 //! Shared Write, as the commands use it.
 
 use anyhow::{Result, ensure};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use rdma_conn::SharedWrite;
 use rdma_conn::conn_core::shared_write::Layout;
 use rdma_conn::shared_write::{Config, Receiver, Sender};
 
 use super::worked::Worked;
 use super::writer::by_writer;
-use super::{Kind, Purpose, Room};
-use crate::cli::{ConnectionArgs, Protocol};
+use super::{MeasuredProtocol, Purpose, SessionMemory};
+use crate::cli::{ConnectionArgs, ProtocolKind};
 use crate::measure::figures::counted_as;
-use crate::measure::{Shape, Work};
+use crate::measure::{LoadShape, Work};
 use crate::protocol::by_flag::by_flag_within;
 use crate::settings::shared_write as settings;
 
@@ -27,8 +27,8 @@ fn extent_bytes(size: u32) -> u32 {
     Config { message_bytes: size, extent_bytes: 0, ..Config::default() }.chosen_extent_bytes()
 }
 
-impl Kind for SharedWrite {
-    const WHICH: Protocol = Protocol::SharedWrite;
+impl MeasuredProtocol for SharedWrite {
+    const WHICH: ProtocolKind = ProtocolKind::SharedWrite;
 
     by_writer!();
 
@@ -56,12 +56,12 @@ impl Kind for SharedWrite {
         Config { extents: config.extents.max(least), ..config }
     }
 
-    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> CommandResult {
         config.validate().map_err(|e| by_flag_within(&e, &[]))?;
         Self::check_peers(config, 1)
     }
 
-    fn check_peers(config: &Config, peers: u32) -> Outcome {
+    fn check_peers(config: &Config, peers: u32) -> CommandResult {
         let (has, least) = (config.extents, EXTENTS_OF_A_PEER * peers);
         if has >= least {
             return Ok(());
@@ -77,14 +77,14 @@ impl Kind for SharedWrite {
         Ok(())
     }
 
-    fn room(config: &Config, shape: Shape, back: bool) -> Room {
+    fn room(config: &Config, shape: LoadShape, back: bool) -> SessionMemory {
         let Config { extents, extent_bytes, message_bytes, .. } = *config;
         let receivers = shape.receivers();
         let ring = Layout::new(extents, extent_bytes, message_bytes, shape.peers());
         let rings = u64::from(receivers) * if back { 2 } else { 1 };
         let bytes = ring.map_or(u64::MAX, |ring| ring.bytes().saturating_mul(rings));
         let what = format!("{rings} rings of {extents} extents of {extent_bytes} bytes");
-        Room { bytes, what, flags: "--extents or --extent-bytes" }
+        SessionMemory { bytes, what, flags: "--extents or --extent-bytes" }
     }
 }
 

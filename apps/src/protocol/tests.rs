@@ -7,14 +7,14 @@ struct Number;
 impl With for Number {
     type Out = ProtocolId;
 
-    fn with<K: Kind>(self) -> ProtocolId {
+    fn with<K: MeasuredProtocol>(self) -> ProtocolId {
         K::ID
     }
 }
 
 #[test]
 fn a_name_leads_to_the_connection_of_its_number() {
-    for one in Protocol::ALL {
+    for one in ProtocolKind::ALL {
         assert_eq!(one.number(), one.with(Number));
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use rdma_conn::error::RecvError;
 use rdma_conn::{FromPeer, Peer, RecvHalf};
 
-use super::{Receiving, Taken};
+use super::{MeasuredReceiver, TakeOutcome};
 use crate::measure::Work;
 
 /// A half that counts its work.
@@ -14,13 +14,13 @@ pub(crate) trait Worked {
     fn work(&self) -> Work;
 }
 
-impl<R: RecvHalf + Worked> Receiving for R {
+impl<R: RecvHalf + Worked> MeasuredReceiver for R {
     #[inline]
     fn take(
         &mut self,
         time: Option<Duration>,
         mut each: impl FnMut(u32, &[u8]) -> Result<()>,
-    ) -> Result<Taken> {
+    ) -> Result<TakeOutcome> {
         let mut shown = Ok(());
         let mut show = |peer: Peer, message: &[u8]| {
             if shown.is_ok() {
@@ -36,9 +36,9 @@ impl<R: RecvHalf + Worked> Receiving for R {
         };
         shown?;
         match count {
-            Ok(count) => Ok(Taken::Some(count as u64)),
-            Err(RecvError::Empty | RecvError::TimedOut) => Ok(Taken::Nothing),
-            Err(RecvError::Closed) => Ok(Taken::Closed),
+            Ok(count) => Ok(TakeOutcome::Some(count as u64)),
+            Err(RecvError::Empty | RecvError::TimedOut) => Ok(TakeOutcome::Nothing),
+            Err(RecvError::Closed) => Ok(TakeOutcome::Closed),
             Err(e) => Err(e.into()),
         }
     }

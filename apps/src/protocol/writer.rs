@@ -4,7 +4,7 @@ use anyhow::Result;
 use rdma_conn::SendHalf;
 
 use super::worked::Worked;
-use super::{Sending, by_half};
+use super::{MeasuredSender, by_half};
 use crate::measure::Work;
 
 /// A sender, and where a message is made that is copied afterwards: a peer may read the memory
@@ -20,7 +20,7 @@ impl<S> From<S> for Writer<S> {
     }
 }
 
-impl<S: SendHalf + Worked> Sending for Writer<S> {
+impl<S: SendHalf + Worked> MeasuredSender for Writer<S> {
     by_half!(sender);
 
     #[inline]
@@ -38,8 +38,8 @@ impl<S: SendHalf + Worked> Sending for Writer<S> {
     }
 }
 
-/// Items of [`Kind`](super::Kind) for a connection with a [`Writer`]: its settings are the
-/// library's `Config`, and it receives by the library's `Receiver`.
+/// Items of [`MeasuredProtocol`](super::MeasuredProtocol) for a connection with a [`Writer`]: its
+/// settings are the library's `Config`, and it receives by the library's `Receiver`.
 macro_rules! by_writer {
     () => {
         type Settings = Config;

@@ -11,9 +11,9 @@ use host::sync::SetOnDrop;
 use rdma_conn::listener::{Incoming, Listener};
 use rdma_conn::send_recv::ConnectError;
 
-use super::control::Channel;
-use super::parameters::Session;
-use crate::protocol::Kind;
+use super::control::SessionChannel;
+use super::parameters::SessionParameters;
+use crate::protocol::MeasuredProtocol;
 
 /// Until it is tried again to accept a connection, where there was nothing left to accept
 /// it with.
@@ -22,21 +22,21 @@ const RECOVERY: Duration = Duration::from_millis(200);
 const RECOVERIES: u32 = 50;
 
 /// Listens, and says where.
-pub(crate) fn listen<K: Kind>(address: SocketAddr) -> Result<Listener<K>> {
+pub(crate) fn listen<K: MeasuredProtocol>(address: SocketAddr) -> Result<Listener<K>> {
     let listener = Listener::bind(address).map_err(|e| cannot_bind(address, e))?;
     remark!("listening on {}", listener.local_addr());
     Ok(listener)
 }
 
 /// A pending connection that asks for this command.
-pub(crate) struct Pending<K: Kind> {
+pub(crate) struct PendingSession<K: MeasuredProtocol> {
     pub(crate) incoming: Incoming<K>,
-    pub(crate) session: Session,
+    pub(crate) session: SessionParameters,
     /// The stream that it arrived on, for control messages.
-    pub(crate) wire: Channel,
+    pub(crate) wire: SessionChannel,
 }
 
-impl<K: Kind> Pending<K> {
+impl<K: MeasuredProtocol> PendingSession<K> {
     /// Refuses it, with the reason; it does not count.
     pub(crate) fn refuse(self, why: &str) {
         refused(self.incoming.from(), why);
@@ -54,11 +54,11 @@ impl<K: Kind> Pending<K> {
 ///
 /// # Errors
 /// The operating system has failed to accept connections for long; or a signal has arrived.
-pub(crate) fn next_peer<K: Kind>(
+pub(crate) fn next_peer<K: MeasuredProtocol>(
     listener: &Listener<K>,
     command: &str,
     time: Duration,
-) -> Result<Option<Pending<K>>> {
+) -> Result<Option<PendingSession<K>>> {
     let (mut failures, start) = (0, host::time::now());
     loop {
         signals::go_on()?;
@@ -68,7 +68,7 @@ pub(crate) fn next_peer<K: Kind>(
             Ok(None) if host::time::since(start) < time => continue,
             Ok(None) => return Ok(None),
             Ok(Some(incoming)) => match known::<K>(&incoming, command) {
-                Ok((session, wire)) => return Ok(Some(Pending { incoming, session, wire })),
+                Ok((session, wire)) => return Ok(Some(PendingSession { incoming, session, wire })),
                 Err(e) => {
                     refused(incoming.from(), &format!("{e:#}"));
                     incoming.refuse(&format!("{e:#}"));
@@ -98,19 +98,19 @@ pub(crate) fn next_peer<K: Kind>(
 ///
 /// # Errors
 /// As of [`next_peer`].
-pub(crate) fn admitted<K: Kind, T>(
+pub(crate) fn admitted<K: MeasuredProtocol, T>(
     listener: &Listener<K>,
     command: &str,
     time: Duration,
-    judge: impl Fn(&Session) -> Result<(), String>,
-    accept: impl Fn(Incoming<K>, &Session) -> Result<T>,
-) -> Result<Option<(T, Session, Channel)>> {
+    judge: impl Fn(&SessionParameters) -> Result<(), String>,
+    accept: impl Fn(Incoming<K>, &SessionParameters) -> Result<T>,
+) -> Result<Option<(T, SessionParameters, SessionChannel)>> {
     while let Some(pending) = next_peer::<K>(listener, command, time)? {
         if let Err(why) = judge(&pending.session) {
             pending.refuse(&why);
             continue;
         }
-        let Pending { incoming, session, wire } = pending;
+        let PendingSession { incoming, session, wire } = pending;
         let from = incoming.from();
         match accept(incoming, &session) {
             Ok(made) => return Ok(Some((made, session, wire))),
@@ -125,7 +125,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 /// Does `work`, and refuses the connections that arrive meanwhile, with the reason: none would be
 /// admitted before the work ends, and none should have to wait to learn that.
-pub(crate) fn engaged<K: Kind, T>(
+pub(crate) fn engaged<K: MeasuredProtocol, T>(
     listener: &Listener<K>,
     command: &str,
     why: &str,
@@ -152,10 +152,13 @@ pub(crate) fn engaged<K: Kind, T>(
 }
 
 /// Returns the session that a connection asks for, and the channel on its stream.
-fn known<K: Kind>(incoming: &Incoming<K>, command: &str) -> Result<(Session, Channel)> {
-    let session = Session::decode::<K>(incoming.application(), command)?;
+fn known<K: MeasuredProtocol>(
+    incoming: &Incoming<K>,
+    command: &str,
+) -> Result<(SessionParameters, SessionChannel)> {
+    let session = SessionParameters::decode::<K>(incoming.application(), command)?;
     let stream = incoming.stream().try_clone().context("no descriptor is left")?;
-    Ok((session, Channel::new(stream)?))
+    Ok((session, SessionChannel::new(stream)?))
 }
 
 #[cfg(test)]

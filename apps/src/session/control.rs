@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use base::outcome::Failure;
-use base::session::{Channel as ChannelOf, LastWords, receiver_ended, sender_ended};
+use base::outcome::CommandError;
+use base::session::{ControlChannel, LastWords, receiver_ended, sender_ended};
 use rdma_conn::send_recv::CloseReason;
 use rdma_conn::verbs_safe::WcStatus;
 use serde::{Deserialize, Serialize};
@@ -16,11 +16,11 @@ use crate::measure::{ResultLine, Work};
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The stream to the other end of a connection, once the handshake is over.
-pub(crate) type Channel = ChannelOf<Control>;
+pub(crate) type SessionChannel = ControlChannel<ControlMessage>;
 
 /// One control message.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) enum Control {
+pub(crate) enum ControlMessage {
     /// All senders are there: begin.
     Begin,
     /// This process has sent `messages` messages.
@@ -42,10 +42,10 @@ pub(crate) enum Control {
 
 /// Tells the other ends of a failure; what they tell may be its cause, which is returned.
 pub(crate) fn cause<'w>(
-    failure: Failure,
-    wires: impl IntoIterator<Item = &'w mut Channel>,
-) -> Failure {
-    let mut wires: Vec<&mut Channel> = wires.into_iter().collect();
+    failure: CommandError,
+    wires: impl IntoIterator<Item = &'w mut SessionChannel>,
+) -> CommandError {
+    let mut wires: Vec<&mut SessionChannel> = wires.into_iter().collect();
     // That it has stopped receiving the other end knows, and takes it for no cause.
     if !is_told(&failure) {
         wires.iter_mut().for_each(|wire| wire.give_up(&failure));
@@ -68,7 +68,7 @@ pub(crate) fn cause<'w>(
 }
 
 /// Reports whether the other end has caused the failure, and told it.
-fn is_told(failure: &Failure) -> bool {
+fn is_told(failure: &CommandError) -> bool {
     sender_ended(failure).is_some_and(CloseReason::is_close)
 }
 
@@ -78,7 +78,7 @@ fn is_told(failure: &Failure) -> bool {
 pub(crate) struct HungUp;
 
 /// Reports whether a failure may have its cause at another end.
-fn may_be_theirs(failure: &Failure) -> bool {
+fn may_be_theirs(failure: &CommandError) -> bool {
     if failure.is::<HungUp>() {
         return true;
     }

@@ -6,17 +6,17 @@ use copy::is_copy;
 use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{ConnectionArgs, Rounds};
+use crate::cli::{ConnectionArgs, RoundsArgs};
 use crate::limits::{MOST_BUFFER_BYTES, MOST_SIZES};
-use crate::measure::{EndOfLoad, Receivers, Shape};
-use crate::protocol::{self, Kind, OTHER_VERSION, Purpose, Room};
+use crate::measure::{EndOfLoad, LoadShape, ReceiverThreads};
+use crate::protocol::{self, MeasuredProtocol, OTHER_VERSION, Purpose, SessionMemory};
 use crate::settings::send_recv::PRESET;
-use crate::settings::{self, Flag, Terms, number, shown, switch};
+use crate::settings::{self, Flag, SettingTerms, number, shown, switch};
 
 /// One connection of a session, as application data of the handshake (up to 512 bytes,
 /// or 436 where rings are offered there as well; hence the short names).
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct Session {
+pub(crate) struct SessionParameters {
     /// `bench` or `pingpong`.
     #[serde(rename = "c")]
     pub(crate) command: String,
@@ -34,12 +34,12 @@ pub(crate) struct Session {
     #[serde(rename = "s")]
     pub(crate) sender: u32,
     #[serde(rename = "t")]
-    pub(crate) traffic: Traffic,
+    pub(crate) traffic: TrafficParameters,
 }
 
 /// Parameters that all connections of a measurement share.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct Traffic {
+pub(crate) struct TrafficParameters {
     /// Bytes of each message.
     #[serde(rename = "z")]
     pub(crate) size: u32,
@@ -48,13 +48,13 @@ pub(crate) struct Traffic {
     pub(crate) preset: Option<String>,
     /// Those settings of the connection that the connecting end decides.
     #[serde(rename = "x")]
-    pub(crate) terms: Terms,
+    pub(crate) terms: SettingTerms,
     /// True if payloads can be checked.
     #[serde(rename = "v")]
     pub(crate) verify: bool,
     /// Organisation of the receiving end; for it to choose where nothing was asked for.
     #[serde(rename = "g")]
-    pub(crate) receiving: Option<Receivers>,
+    pub(crate) receiving: Option<ReceiverThreads>,
     /// Rule for reposting buffers to the shared receive queue, if there is one, and its size.
     #[serde(rename = "q")]
     pub(crate) srq: Option<String>,
@@ -80,17 +80,17 @@ pub(crate) fn run_number() -> u64 {
 
 /// Measurement that a connecting process is at, and the number of all of them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct MeasurementIndex {
     /// The process's own number.
     pub(crate) run: u64,
     pub(crate) at: u32,
     pub(crate) of: u32,
 }
 
-impl Part {
+impl MeasurementIndex {
     /// The only one.
-    pub(crate) fn only() -> Part {
-        Part { run: run_number(), at: 0, of: 1 }
+    pub(crate) fn only() -> MeasurementIndex {
+        MeasurementIndex { run: run_number(), at: 0, of: 1 }
     }
 
     /// The connection of one of the process's senders.
@@ -99,21 +99,24 @@ impl Part {
         command: &str,
         senders: u32,
         sender: u32,
-        traffic: Traffic,
-    ) -> Session {
+        traffic: TrafficParameters,
+    ) -> SessionParameters {
         let (run, parts, part) = (self.run, self.of, self.at);
-        Session { command: command.into(), run, parts, part, senders, sender, traffic }
+        SessionParameters { command: command.into(), run, parts, part, senders, sender, traffic }
     }
 }
 
-impl Session {
+impl SessionParameters {
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let bytes = serde_json::to_vec(self)?;
         ensure!(bytes.len() <= 512, "the session's parameters have {} bytes", bytes.len());
         Ok(bytes)
     }
 
-    pub(crate) fn decode<K: Kind>(bytes: &[u8], command: &str) -> Result<Session> {
+    pub(crate) fn decode<K: MeasuredProtocol>(
+        bytes: &[u8],
+        command: &str,
+    ) -> Result<SessionParameters> {
         let check_command = |theirs: &str| {
             let remedy = "run the same command at both ends";
             ensure!(theirs == command, differs("the command", theirs, command, remedy));
@@ -122,7 +125,7 @@ impl Session {
         if is_copy(bytes) {
             check_command("copy")?;
         }
-        let session: Session = serde_json::from_slice(bytes).context(OTHER_VERSION)?;
+        let session: SessionParameters = serde_json::from_slice(bytes).context(OTHER_VERSION)?;
         check_command(&session.command)?;
         session.check::<K>()?;
         Ok(session)
@@ -130,8 +133,8 @@ impl Session {
 
     /// Checks that this end can have what it makes room for. The rest is checked when the
     /// connection is made.
-    fn check<K: Kind>(&self) -> Result<()> {
-        let senders = 1..=Shape::MAX_SENDERS;
+    fn check<K: MeasuredProtocol>(&self) -> Result<()> {
+        let senders = 1..=LoadShape::MAX_SENDERS;
         ensure!(
             senders.contains(&self.senders) && self.sender < self.senders,
             "sender {} of {}: there may be {} to {}",
@@ -145,13 +148,13 @@ impl Session {
         ensure!((1e-9..=f64::MAX).contains(&rate), "{rate} messages a second: at least 1e-9");
         let rounds = self.traffic.rounds;
         ensure!(
-            (1..=Rounds::MOST).contains(&rounds) && self.parts.is_multiple_of(rounds),
+            (1..=RoundsArgs::MOST).contains(&rounds) && self.parts.is_multiple_of(rounds),
             "{} measurements in {rounds} rounds",
             self.parts
         );
         let sizes = self.parts / rounds;
         ensure!(sizes <= MOST_SIZES, "{sizes} sizes: a session may have up to {MOST_SIZES}");
-        let Traffic { size, ref terms, .. } = self.traffic;
+        let TrafficParameters { size, ref terms, .. } = self.traffic;
         K::check_told(&protocol::told::<K>(size, terms)?, size)?;
         let shape = self.traffic.shape::<K>(self.senders, None);
         self.traffic.check_room::<K>(shape, self.command == "pingpong")
@@ -169,15 +172,15 @@ impl Session {
     }
 }
 
-impl Traffic {
+impl TrafficParameters {
     /// Describes the messages on a connection of this configuration; the command adds the rest.
-    pub(crate) fn new<K: Kind>(
+    pub(crate) fn new<K: MeasuredProtocol>(
         args: &ConnectionArgs,
         config: &K::Settings,
         size: u32,
         verify: bool,
-    ) -> Traffic {
-        Traffic {
+    ) -> TrafficParameters {
+        TrafficParameters {
             size,
             preset: args.given.word(&PRESET).map(str::to_owned),
             terms: settings::terms(K::SETTINGS, config),
@@ -194,12 +197,16 @@ impl Traffic {
 
     /// This number of senders, and their receivers as the connecting end has asked for, or else as
     /// the listening end was told.
-    pub(crate) fn shape<K: Kind>(&self, senders: u32, listening: Option<Receivers>) -> Shape {
+    pub(crate) fn shape<K: MeasuredProtocol>(
+        &self,
+        senders: u32,
+        listening: Option<ReceiverThreads>,
+    ) -> LoadShape {
         let reposting = |name: &String| Reposting::ALL.into_iter().find(|r| r.name() == name);
         let receiving = self.receiving.or(listening);
-        Shape {
+        LoadShape {
             senders,
-            receiving: receiving.unwrap_or(Receivers::chosen(K::WHICH, senders)),
+            receiving: receiving.unwrap_or(ReceiverThreads::chosen(K::WHICH, senders)),
             srq: self.srq.as_ref().and_then(reposting),
             srq_buffers: self.srq_buffers,
         }
@@ -207,9 +214,13 @@ impl Traffic {
 
     /// Checks that there may be memory for these senders and receivers, and for messages that go
     /// `back` or do not.
-    pub(crate) fn check_room<K: Kind>(&self, shape: Shape, back: bool) -> Result<()> {
+    pub(crate) fn check_room<K: MeasuredProtocol>(
+        &self,
+        shape: LoadShape,
+        back: bool,
+    ) -> Result<()> {
         let config = protocol::told::<K>(self.size, &self.terms)?;
-        let Room { bytes, what, flags } = K::room(&config, shape, back);
+        let SessionMemory { bytes, what, flags } = K::room(&config, shape, back);
         ensure!(
             bytes <= MOST_BUFFER_BYTES,
             "{what} are {} MiB, and {} MiB is the most: {flags} has to be smaller",
@@ -220,9 +231,9 @@ impl Traffic {
     }
 
     /// The settings, so that two can be compared by name.
-    pub(crate) fn flags<K: Kind>(&self, purpose: Purpose) -> Vec<Flag> {
+    pub(crate) fn flags<K: MeasuredProtocol>(&self, purpose: Purpose) -> Vec<Flag> {
         let or_off = |value: Option<String>| value.unwrap_or_else(|| "off".into());
-        let receiving = self.receiving.map_or("as the other end likes", Receivers::flag);
+        let receiving = self.receiving.map_or("as the other end likes", ReceiverThreads::flag);
         let file = self.file.map(|(bytes, crc)| format!("a file of {bytes} bytes ({crc:08x})"));
         let preset = self.preset.as_deref().unwrap_or(purpose.preset().name());
         let mut flags = vec![("--size", shown(&self.size)), (PRESET.name, preset.to_owned())];
@@ -241,7 +252,11 @@ impl Traffic {
     }
 
     /// Describes a difference from another one, if there is any.
-    pub(crate) fn difference<K: Kind>(&self, other: &Traffic, purpose: Purpose) -> Option<String> {
+    pub(crate) fn difference<K: MeasuredProtocol>(
+        &self,
+        other: &TrafficParameters,
+        purpose: Purpose,
+    ) -> Option<String> {
         if self == other {
             return None;
         }
@@ -258,7 +273,7 @@ impl Traffic {
 
 /// Returns the flags given at this end that are the connecting end's to choose: those that the
 /// connection was told, and those that every command understands.
-pub(crate) fn asked<K: Kind>(
+pub(crate) fn asked<K: MeasuredProtocol>(
     args: &ConnectionArgs,
     size: Option<u32>,
     no_verify: bool,

@@ -4,11 +4,11 @@ use rdma_conn::direct_read::{self, AckMode, SignalAt};
 
 use super::flags::UNACKED;
 use super::spec::flag;
-use super::{FlagSpec, Setting, Takes, Value, field};
+use super::{FlagSpec, Setting, SettingValue, ValueSyntax, field};
 
 /// The policies, and the length of messages.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Config {
+pub(crate) struct DirectReadSettings {
     pub(crate) policies: direct_read::Config,
     pub(crate) size: u32,
 }
@@ -17,7 +17,9 @@ const HEADING: &str = "Direct Read";
 
 const ACK: FlagSpec = flag! {
     /// Means by which the sender learns that a message was read [default: write]
-    "--ack", HEADING, Takes::Words("HOW", || AckMode::ALL.map(|ack| (ack.name(), ack_help(ack))).into())
+    "--ack",
+    HEADING,
+    ValueSyntax::Words("HOW", || AckMode::ALL.map(|ack| (ack.name(), ack_help(ack))).into())
 };
 
 fn ack_help(ack: AckMode) -> &'static str {
@@ -32,7 +34,7 @@ fn ack_help(ack: AckMode) -> &'static str {
 
 const SIGNAL_AT: FlagSpec = flag! {
     /// Place of the acknowledgement flag of a message [default: separate]
-    "--signal-at", HEADING, Takes::Words("WHERE", || {
+    "--signal-at", HEADING, ValueSyntax::Words("WHERE", || {
         vec![(TAIL, "Behind the message's buffer"), (SEPARATE, "In memory of its own")]
     })
 };
@@ -40,23 +42,23 @@ const SIGNAL_AT: FlagSpec = flag! {
 const TAIL: &str = "tail";
 const SEPARATE: &str = "separate";
 
-type Of = Setting<Config>;
+type DirectReadSetting = Setting<DirectReadSettings>;
 
-pub(crate) const SETTINGS: &[Of] = &[
-    Of::told(UNACKED, field!(policies.window))
+pub(crate) const SETTINGS: &[DirectReadSetting] = &[
+    DirectReadSetting::told(UNACKED, field!(policies.window))
         .json()
         .title(|c| format!("{} unacknowledged", c.policies.window)),
-    Of::derived("batch", |_| 1_u32.into()),
-    Of::told(ACK, (|c| c.policies.ack.name().into(), set_ack))
+    DirectReadSetting::derived("batch", |_| 1_u32.into()),
+    DirectReadSetting::told(ACK, (|c| c.policies.ack.name().into(), set_ack))
         .json()
         .title(|c| format!("acknowledged by {}", c.policies.ack.name())),
-    Of::derived("fence", |c| (c.policies.ack == AckMode::FencedWrite).into()),
-    Of::told(SIGNAL_AT, (|c| place_name(c.policies.signal_at).into(), set_place))
+    DirectReadSetting::derived("fence", |c| (c.policies.ack == AckMode::FencedWrite).into()),
+    DirectReadSetting::told(SIGNAL_AT, (|c| place_name(c.policies.signal_at).into(), set_place))
         .json_if(|c| c.policies.ack.signals()),
-    Of::told(FlagSpec::NONE, field!(size)),
+    DirectReadSetting::told(FlagSpec::NONE, field!(size)),
 ];
 
-fn set_ack(config: &mut Config, value: &Value) -> Option<()> {
+fn set_ack(config: &mut DirectReadSettings, value: &SettingValue) -> Option<()> {
     let name = value.word()?;
     config.policies.ack = AckMode::ALL.into_iter().find(|ack| ack.name() == name)?;
     Some(())
@@ -69,7 +71,7 @@ fn place_name(at: SignalAt) -> &'static str {
     }
 }
 
-fn set_place(config: &mut Config, value: &Value) -> Option<()> {
+fn set_place(config: &mut DirectReadSettings, value: &SettingValue) -> Option<()> {
     config.policies.signal_at = match value.word()? {
         TAIL => SignalAt::Tail,
         SEPARATE => SignalAt::Separate,

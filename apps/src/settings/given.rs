@@ -1,14 +1,14 @@
 //! Settings that a command line gives.
 
-use super::{FlagSpec, Value};
+use super::{FlagSpec, SettingValue};
 
 /// Settings that were given on a command line, by flag.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Given(Vec<(&'static str, Value)>);
+pub(crate) struct GivenSettings(Vec<(&'static str, SettingValue)>);
 
-impl Given {
+impl GivenSettings {
     /// Returns the value that was given for a flag.
-    pub(crate) fn value(&self, flag: &FlagSpec) -> Option<&Value> {
+    pub(crate) fn value(&self, flag: &FlagSpec) -> Option<&SettingValue> {
         self.0.iter().find(|(name, _)| *name == flag.name).map(|(_, value)| value)
     }
 
@@ -27,7 +27,7 @@ impl Given {
     }
 
     /// Takes a value as given.
-    pub(crate) fn set(&mut self, flag: &FlagSpec, value: Value) {
+    pub(crate) fn set(&mut self, flag: &FlagSpec, value: SettingValue) {
         self.0.retain(|(name, _)| *name != flag.name);
         self.0.push((flag.name, value));
     }

@@ -1,6 +1,6 @@
 //! Description of a flag for the command line.
 
-use super::Value;
+use super::SettingValue;
 use super::flag::switch;
 
 /// A flag of the command line.
@@ -10,13 +10,13 @@ pub(crate) struct FlagSpec {
     pub(crate) name: &'static str,
     /// Heading under which the help lists it.
     pub(crate) heading: &'static str,
-    pub(crate) takes: Takes,
+    pub(crate) takes: ValueSyntax,
     pub(crate) help: &'static str,
 }
 
-/// Value that a flag takes.
+/// Syntax of the value that a flag takes.
 #[derive(Clone, Copy)]
-pub(crate) enum Takes {
+pub(crate) enum ValueSyntax {
     /// A whole number, under this name.
     Number(&'static str),
     Bytes,
@@ -25,7 +25,7 @@ pub(crate) enum Takes {
     /// One of these words, each with its help, under this name.
     Words(&'static str, fn() -> Vec<(&'static str, &'static str)>),
     /// A word that this understands, under this name.
-    Word(&'static str, fn(&str) -> Result<Value, String>),
+    Word(&'static str, fn(&str) -> Result<SettingValue, String>),
 }
 
 /// A flag: its help as a doc comment, its name, where the help has it, and what it takes.
@@ -44,7 +44,7 @@ pub(super) use flag;
 impl FlagSpec {
     /// That of a setting without one.
     pub(crate) const NONE: FlagSpec =
-        FlagSpec { name: "", heading: "", takes: Takes::Off, help: "" };
+        FlagSpec { name: "", heading: "", takes: ValueSyntax::Off, help: "" };
 
     /// Its name as the parser calls it.
     pub(crate) fn id(&self) -> &'static str {
@@ -54,20 +54,20 @@ impl FlagSpec {
     /// The key of the setting that it is for.
     pub(super) fn key(&self) -> String {
         let id = match self.takes {
-            Takes::Off => self.id().trim_start_matches("no-"),
+            ValueSyntax::Off => self.id().trim_start_matches("no-"),
             _ => self.id(),
         };
         id.replace('-', "_")
     }
 
     /// A value of the setting, as people write it behind the flag.
-    pub(super) fn shown(&self, value: &Value) -> String {
+    pub(super) fn shown(&self, value: &SettingValue) -> String {
         match (self.takes, value) {
-            (_, Value::Nothing) => switch(false),
-            (Takes::Off, Value::Switch(on)) => switch(!on),
-            (_, Value::Switch(on)) => switch(*on),
-            (_, Value::Number(number)) => number.to_string(),
-            (_, Value::Word(word)) => word.clone(),
+            (_, SettingValue::Nothing) => switch(false),
+            (ValueSyntax::Off, SettingValue::Switch(on)) => switch(!on),
+            (_, SettingValue::Switch(on)) => switch(*on),
+            (_, SettingValue::Number(number)) => number.to_string(),
+            (_, SettingValue::Word(word)) => word.clone(),
         }
     }
 }

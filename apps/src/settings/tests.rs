@@ -14,14 +14,14 @@ fn hold_together<C: Clone>(settings: &[Setting<C>], base: &C, other: &C) {
     assert_eq!(describe(settings, &host), describe(settings, other));
     assert_eq!(title(settings, &host), title(settings, other));
     let bytes = serde_json::to_vec(&told).unwrap();
-    assert_eq!(serde_json::from_slice::<Terms>(&bytes).unwrap(), told);
+    assert_eq!(serde_json::from_slice::<SettingTerms>(&bytes).unwrap(), told);
     // Values of another kind, and more or fewer of them, are another version's.
-    let absurd = Terms(told.0.iter().map(|_| "absurd".into()).collect());
+    let absurd = SettingTerms(told.0.iter().map(|_| "absurd".into()).collect());
     assert_eq!(set_terms(settings, &mut host, &absurd), None);
     let (_, fewer) = told.0.split_last().unwrap();
-    assert_eq!(set_terms(settings, &mut host, &Terms(fewer.to_vec())), None);
+    assert_eq!(set_terms(settings, &mut host, &SettingTerms(fewer.to_vec())), None);
     // What both ends were told alike is no contradiction.
-    let mut given = Given::default();
+    let mut given = GivenSettings::default();
     for (setting, value) in super::told(settings).zip(&told.0) {
         given.set(&setting.flag, value.clone());
     }
@@ -78,9 +78,9 @@ fn buffered_write_settings_hold_together() {
 #[test]
 fn direct_read_settings_hold_together() {
     use rdma_conn::direct_read::{AckMode, Config as Policies, SignalAt};
-    let base = direct_read::Config { policies: Policies::default(), size: 64 };
+    let base = direct_read::DirectReadSettings { policies: Policies::default(), size: 64 };
     let policies = Policies { ack: AckMode::Pull, signal_at: SignalAt::Tail, ..base.policies };
-    let other = direct_read::Config { policies, size: 1 << 20 };
+    let other = direct_read::DirectReadSettings { policies, size: 1 << 20 };
     hold_together(direct_read::SETTINGS, &base, &other);
     assert_eq!(title(direct_read::SETTINGS, &other), "32 unacknowledged, acknowledged by pull");
 }

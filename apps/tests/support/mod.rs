@@ -68,18 +68,18 @@ pub fn one(args: &[&str]) -> Value {
 }
 
 /// A file of its own, removed in the end.
-pub struct Scratch(pub PathBuf);
+pub struct ScratchFile(pub PathBuf);
 
-impl Scratch {
-    pub fn new(name: &str, bytes: usize) -> Scratch {
+impl ScratchFile {
+    pub fn new(name: &str, bytes: usize) -> ScratchFile {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let content: Vec<u8> = (0..bytes).map(|i| (i * 31 + i / 251) as u8).collect();
         std::fs::write(&path, content).unwrap();
-        Scratch(path)
+        ScratchFile(path)
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }

@@ -40,7 +40,7 @@ pub fn is_of_the_kernel() -> bool {
 }
 
 /// A process. What it prints is read at once, so that it never waits for its reader.
-pub struct Running {
+pub struct SpawnedProcess {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
@@ -51,13 +51,13 @@ pub struct Running {
 
 /// End of a process, and its output.
 #[derive(Debug)]
-pub struct Ended {
+pub struct EndedProcess {
     pub status: ExitStatus,
     pub out: Vec<String>,
     pub err: Vec<String>,
 }
 
-impl Drop for Running {
+impl Drop for SpawnedProcess {
     fn drop(&mut self) {
         // It has ended mostly.
         let _ = self.child.kill();
@@ -79,9 +79,9 @@ fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
     told
 }
 
-impl Running {
+impl SpawnedProcess {
     /// The command, on the device of the environment, with JSON as its results.
-    pub fn command(args: &[&str]) -> Running {
+    pub fn command(args: &[&str]) -> SpawnedProcess {
         // What runs the tests may ignore signals, as a shell does for a job in the background.
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_rdma-conn")]);
@@ -89,21 +89,26 @@ impl Running {
         if !args.contains(&"--device") {
             command.args(["--device", &super::device()]);
         }
-        Running::new(command.arg("--json").args(args))
+        SpawnedProcess::new(command.arg("--json").args(args))
     }
 
     /// Any program.
-    pub fn new(command: &mut Command) -> Running {
-        Running::between(command, Stdio::null(), Stdio::piped())
+    pub fn new(command: &mut Command) -> SpawnedProcess {
+        SpawnedProcess::between(command, Stdio::null(), Stdio::piped())
     }
 
     /// Any program, with its standard input and output. What is no pipe of ours is not read.
-    pub fn between(command: &mut Command, input: Stdio, output: Stdio) -> Running {
-        Running::among(command, input, output, Stdio::piped())
+    pub fn between(command: &mut Command, input: Stdio, output: Stdio) -> SpawnedProcess {
+        SpawnedProcess::among(command, input, output, Stdio::piped())
     }
 
     /// Any program, with all that it reads and writes. What is no pipe of ours is not read.
-    pub fn among(command: &mut Command, input: Stdio, output: Stdio, error: Stdio) -> Running {
+    pub fn among(
+        command: &mut Command,
+        input: Stdio,
+        output: Stdio,
+        error: Stdio,
+    ) -> SpawnedProcess {
         command.stdin(input).stdout(output).stderr(error);
         let what = format!("{command:?}");
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -111,29 +116,31 @@ impl Running {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let out = child.stdout.take().map_or_else(|| channel().1, lines);
         let err = child.stderr.take().map_or_else(|| channel().1, lines);
-        Running { child, out, err, heard: Vec::new(), what }
+        SpawnedProcess { child, out, err, heard: Vec::new(), what }
     }
 
     /// A listener, and where it listens.
     #[track_caller]
-    pub fn listener(args: &[&str]) -> (Running, SocketAddr) {
-        Running::listening(Running::command(&[args, &["--listen", "127.0.0.1:0"]].concat()))
+    pub fn listener(args: &[&str]) -> (SpawnedProcess, SocketAddr) {
+        SpawnedProcess::listening(SpawnedProcess::command(
+            &[args, &["--listen", "127.0.0.1:0"]].concat(),
+        ))
     }
 
     /// A listener with a limit of open descriptors.
     #[track_caller]
-    pub fn listener_limited(descriptors: u32, args: &[&str]) -> (Running, SocketAddr) {
+    pub fn listener_limited(descriptors: u32, args: &[&str]) -> (SpawnedProcess, SocketAddr) {
         let limit = format!("ulimit -n {descriptors} && exec \"$@\"");
         let mut command = Command::new("sh");
         command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_rdma-conn")]);
         command.args(["--device", &super::device(), "--json"]);
         let command = command.args(args).args(["--listen", "127.0.0.1:0"]);
-        Running::listening(Running::new(command))
+        SpawnedProcess::listening(SpawnedProcess::new(command))
     }
 
     /// A listener that was started, and where it listens.
     #[track_caller]
-    pub fn listening(mut running: Running) -> (Running, SocketAddr) {
+    pub fn listening(mut running: SpawnedProcess) -> (SpawnedProcess, SocketAddr) {
         let said = running.wait_for("listening on ");
         let address = said.trim().rsplit(' ').next().unwrap().parse().unwrap();
         (running, address)
@@ -199,7 +206,7 @@ impl Running {
 
     /// Waits for its end.
     #[track_caller]
-    pub fn ended(mut self) -> Ended {
+    pub fn ended(mut self) -> EndedProcess {
         let end = Instant::now() + PATIENCE;
         // A process that has ended has closed both.
         let rest = |lines: &Receiver<String>, mut all: Vec<String>| loop {
@@ -213,14 +220,14 @@ impl Running {
         assert!(has_ended, "{} does not end: {err:#?}", self.what);
         let (out, has_ended) = rest(&self.out, Vec::new());
         assert!(has_ended, "{} does not end: {out:#?}", self.what);
-        Ended { status: self.child.wait().unwrap(), out, err }
+        EndedProcess { status: self.child.wait().unwrap(), out, err }
     }
 
     /// Its results, once it has ended well.
     #[track_caller]
     pub fn results(self) -> Vec<Value> {
         let what = self.what.clone();
-        let Ended { status, out, err } = self.ended();
+        let EndedProcess { status, out, err } = self.ended();
         assert!(status.success(), "{what}: {status}: {err:#?}");
         let parse =
             |line: &String| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
@@ -228,7 +235,7 @@ impl Running {
     }
 }
 
-impl Ended {
+impl EndedProcess {
     /// Returns the reason for which it failed with `status`: one line, the last one, after nothing
     /// but what was asked for by `-v`. Checks that it printed no result.
     #[track_caller]

@@ -19,9 +19,9 @@ pub(crate) fn run(words: &[&str]) -> Output {
 }
 
 /// A process that does not outlive its test.
-pub(crate) struct Running(pub(crate) Child);
+pub(crate) struct GuardedChild(pub(crate) Child);
 
-impl Drop for Running {
+impl Drop for GuardedChild {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -10,7 +10,7 @@ use rustix::event::PollFd;
 use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 
-use crate::plant::kinds::Plant;
+use crate::fault::Plant;
 
 use super::nature::NodeId;
 use super::schedule::{WorldInner, wait_for};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::plant::kinds::Plant;
+use crate::fault::Plant;
 
 /// A part of a world that fails as one: a process, or a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::random::generator::Random;
+use crate::generator::Random;
 
 use super::nature::{Failure, Limits, Nature, NodeId, Report};
 use super::watch::WatchedAddresses;

@@ -43,11 +43,45 @@ pub(crate) fn released<L>(lock: &L) {
 #[derive(Debug, Default)]
 pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
 
-/// Exclusive access to the value of a [`Mutex`].
-pub struct MutexGuard<'a, T: ?Sized> {
+/// Access to the value of a lock `L`, by `parking_lot`'s guard `G`.
+pub struct LockGuard<'a, L: ?Sized, G> {
     /// `None` only while a condition variable waits, and at the end.
-    guard: Option<parking_lot::MutexGuard<'a, T>>,
-    lock: &'a Mutex<T>,
+    guard: Option<G>,
+    lock: &'a L,
+}
+
+/// Exclusive access to the value of a [`Mutex`].
+pub type MutexGuard<'a, T> = LockGuard<'a, Mutex<T>, parking_lot::MutexGuard<'a, T>>;
+/// Shared access to the value of an [`RwLock`].
+pub type RwLockReadGuard<'a, T> = LockGuard<'a, RwLock<T>, parking_lot::RwLockReadGuard<'a, T>>;
+/// Exclusive access to the value of an [`RwLock`].
+pub type RwLockWriteGuard<'a, T> = LockGuard<'a, RwLock<T>, parking_lot::RwLockWriteGuard<'a, T>>;
+
+impl<L: ?Sized, G: Deref> Deref for LockGuard<'_, L, G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        self.guard.as_ref().expect("held until the drop")
+    }
+}
+
+impl<L: ?Sized, G: DerefMut> DerefMut for LockGuard<'_, L, G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        self.guard.as_mut().expect("held until the drop")
+    }
+}
+
+impl<L: ?Sized, G> Drop for LockGuard<'_, L, G> {
+    fn drop(&mut self) {
+        self.guard = None;
+        unlocked(address(self.lock));
+    }
+}
+
+impl<L: ?Sized, G: Deref<Target: fmt::Debug>> fmt::Debug for LockGuard<'_, L, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
 }
 
 impl<T> Mutex<T> {
@@ -89,33 +123,6 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.guard.as_ref().expect("held until the drop")
-    }
-}
-
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.guard.as_mut().expect("held until the drop")
-    }
-}
-
-impl<T: ?Sized> Drop for MutexGuard<'_, T> {
-    fn drop(&mut self) {
-        self.guard = None;
-        unlocked(address(self.lock));
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
 /// A lock that many threads may have for reading, or one for writing.
 #[derive(Debug, Default)]
 pub struct RwLock<T: ?Sized>(parking_lot::RwLock<T>);
@@ -149,56 +156,6 @@ impl<T: ?Sized> RwLock<T> {
     /// The value, which no other thread can have.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
-    }
-}
-
-/// Shared access to the value of an [`RwLock`].
-#[derive(Debug)]
-pub struct RwLockReadGuard<'a, T: ?Sized> {
-    guard: Option<parking_lot::RwLockReadGuard<'a, T>>,
-    lock: &'a RwLock<T>,
-}
-
-impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.guard.as_ref().expect("held until the drop")
-    }
-}
-
-impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
-    fn drop(&mut self) {
-        self.guard = None;
-        unlocked(address(self.lock));
-    }
-}
-
-/// Exclusive access to the value of an [`RwLock`].
-#[derive(Debug)]
-pub struct RwLockWriteGuard<'a, T: ?Sized> {
-    guard: Option<parking_lot::RwLockWriteGuard<'a, T>>,
-    lock: &'a RwLock<T>,
-}
-
-impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.guard.as_ref().expect("held until the drop")
-    }
-}
-
-impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.guard.as_mut().expect("held until the drop")
-    }
-}
-
-impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
-    fn drop(&mut self) {
-        self.guard = None;
-        unlocked(address(self.lock));
     }
 }
 
@@ -236,9 +193,11 @@ impl Condvar {
         guard: &mut MutexGuard<'_, T>,
         time: Duration,
     ) -> WaitTimeoutResult {
-        let deadline = crate::time::now() + time;
+        // Outside of worlds by the system's clock, as `parking_lot`'s.
+        let now = || here(CurrentTask::now).unwrap_or_else(Instant::now);
+        let deadline = now() + time;
         self.wait_here(guard, Some(deadline));
-        WaitTimeoutResult(crate::time::now() >= deadline)
+        WaitTimeoutResult(now() >= deadline)
     }
 
     fn wait_here<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Option<Instant>) {
@@ -306,11 +265,7 @@ impl<T> OnceLock<T> {
 
     /// Waits until the value is set.
     pub fn wait(&self) -> &T {
-        if here(|_| ()).is_some() {
-            while self.0.get().is_none() {
-                crate::thread::spin_loop();
-            }
-        }
+        while self.0.get().is_none() && here(|here| here.spin("spin", None)).is_some() {}
         self.0.wait()
     }
 }

@@ -175,7 +175,8 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
     errno::code(unsafe { Xrcd::from_abi(xrcd) }.and_then(|object| {
         object.users.end().inspect_err(|error| {
-            let of = || vec![number(object.users.count() as u64, "queue pair or receive queue")];
+            let of =
+                || vec![number(object.users.count().max(1) as u64, "queue pair or receive queue")];
             object.context().check_in_use(*error, "ibv_close_xrcd", "an XRC domain", of);
         })?;
         object.context().device.population.xrcds.fetch_sub(1, Ordering::Relaxed);

@@ -302,7 +302,8 @@ pub(super) fn set<T: Copy>(
     let len = size_of_val(&value) as libc::socklen_t;
     let from = (&raw const value).cast();
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the option's value lives here, with its length, and is read.
+    // SAFETY: the option's value lives here, with its length, and is read; where it has a pointer
+    // (`steer`), the kernel only reads behind it, and checks that it may.
     let done = unsafe { libc::setsockopt(fd, level, name, from, len) };
     if done == 0 { Ok(()) } else { Err(last_error()) }
 }

@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
     errno::code(unsafe { CompChannel::from_abi(channel) }.ok_or(errno::EINVAL).and_then(|object| {
         object.users.end().inspect_err(|error| {
             let (call, what) = ("ibv_destroy_comp_channel", "a completion channel");
-            let queues = || vec![number(object.users.count() as u64, "completion queue")];
+            let queues = || vec![number(object.users.count().max(1) as u64, "completion queue")];
             object.context.check_in_use(*error, call, what, queues);
         })?;
         if let (Some(peers), Some(set)) = (&object.context.device.peers, object.events.set()) {

@@ -7,8 +7,8 @@ use conn_core::checksum::CHECKED_BYTES;
 use conn_core::ring::offer::{HEAD_AT, TAIL_AT, WAKE_AT};
 use verbs_safe::{PostRecvReason, RemoteSpan, SendOp};
 
-use super::{Link, WORDS_BYTES};
-use crate::buffered_read::landing::{Landing, SIGNALLED};
+use super::{BufferedReadLink, WORDS_BYTES};
+use crate::buffered_read::landing::{ReadRing, SIGNALLED};
 use crate::checked::{self, checked_bytes};
 use crate::doorbell;
 use crate::error::CloseReason;
@@ -17,7 +17,7 @@ use crate::ring::memory::remote;
 /// Bytes that a receiver writes when it is about to sleep: a request to be woken, and its checksum.
 const WAKE_BYTES: u32 = checked_bytes(1) as u32;
 
-impl<R: Landing> Link<R> {
+impl<R: ReadRing> BufferedReadLink<R> {
     /// Posts what the machine asks for; whether that was anything.
     pub(super) fn post(&mut self) -> bool {
         while let Some(request) = self.reader.next_request() {

@@ -5,11 +5,11 @@ use host::thread::pause;
 use conn_core::buffered_read::{ReaderState, wake};
 use verbs_safe::{Armed, CompletionChannel};
 
-use super::{Link, PAUSES};
-use crate::buffered_read::landing::Landing;
+use super::{BufferedReadLink, PAUSES};
+use crate::buffered_read::landing::ReadRing;
 use crate::error::CloseReason;
 
-impl<R: Landing> Link<R> {
+impl<R: ReadRing> BufferedReadLink<R> {
     /// The channel that announces its completions.
     pub(in crate::buffered_read) fn channel(&self) -> Option<&CompletionChannel> {
         self.channel.as_ref()

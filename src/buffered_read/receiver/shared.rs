@@ -12,12 +12,12 @@ use conn_core::ring::RecordError;
 use verbs_safe::{Claim, ClaimedBytes, Claims, SharedLandingRing};
 
 use super::{Receiver, recv_until};
-use crate::buffered_read::link::{Link, ReceiverStats};
+use crate::buffered_read::link::{BufferedReadLink, ReceiverStats};
 use crate::common::Common;
 use crate::error::{CloseReason, ProtocolError, RecvError};
 use crate::half::{RecvHalf, received_message};
 use crate::peer::Peer;
-use crate::wait::{Deadline, Idle, Step, WaitStrategy};
+use crate::wait::{Deadline, Idle, WaitStep, WaitStrategy};
 
 pub use transfers::Transfers;
 
@@ -65,14 +65,14 @@ pub use transfers::Transfers;
 /// ```
 #[derive(Debug, Clone)]
 pub struct SharedReceiver {
-    inner: Arc<Inner>,
+    inner: Arc<SharedReceiverInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct SharedReceiverInner {
     claims: Claims,
     /// Drives the device: the thread that holds the lock does so for all.
-    link: Mutex<Link<SharedLandingRing>>,
+    link: Mutex<BufferedReadLink<SharedLandingRing>>,
     /// Reason why nothing lands any more.
     ended: OnceLock<CloseReason>,
     /// True if a thread of its own drives the device.
@@ -123,8 +123,8 @@ impl Receiver {
         }
     }
 
-    fn shared(&self, link: Link<SharedLandingRing>, claims: Claims) -> SharedReceiver {
-        let inner = Inner {
+    fn shared(&self, link: BufferedReadLink<SharedLandingRing>, claims: Claims) -> SharedReceiver {
+        let inner = SharedReceiverInner {
             claims,
             peer: link.peer,
             ended: OnceLock::new(),
@@ -200,7 +200,7 @@ impl SharedReceiver {
         let Common { wait, keepalive, .. } = self.inner.common;
         let idle = Idle::new(wait, deadline, keepalive);
         let sleep = |me: &mut &Self, time, idle: &mut Idle| {
-            me.inner.with_link_if_free(Link::tell_all);
+            me.inner.with_link_if_free(BufferedReadLink::tell_all);
             host::time::sleep(idle.short_sleep(time));
             Ok(())
         };
@@ -242,18 +242,18 @@ impl SharedReceiver {
     }
 }
 
-impl Inner {
+impl SharedReceiverInner {
     fn end(&self) {
         self.lock().stop();
         // One that has ended by itself has its own reason.
         let _ = self.ended.set(CloseReason::Closed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Link<SharedLandingRing>> {
+    fn lock(&self) -> MutexGuard<'_, BufferedReadLink<SharedLandingRing>> {
         self.link.lock()
     }
 
-    fn with_link_if_free(&self, act: impl FnOnce(&mut Link<SharedLandingRing>)) {
+    fn with_link_if_free(&self, act: impl FnOnce(&mut BufferedReadLink<SharedLandingRing>)) {
         // A thread that holds the lock drives for all.
         if let Some(mut link) = self.link.try_lock() {
             act(&mut link);
@@ -292,7 +292,7 @@ impl Inner {
     }
 
     /// Posts the next READs, and tells the sender the head that is due.
-    fn drive(&self, link: &mut Link<SharedLandingRing>) {
+    fn drive(&self, link: &mut BufferedReadLink<SharedLandingRing>) {
         link.drive();
         // Also behind the end: as many messages as can be claimed may be held then.
         link.take_in_frees();
@@ -330,7 +330,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for SharedReceiverInner {
     fn drop(&mut self) {
         let link = self.link.get_mut();
         link.stop();
@@ -338,6 +338,6 @@ impl Drop for Inner {
         let linger = if is_abandoned { Duration::ZERO } else { self.common.linger };
         let deadline = Deadline::after(linger);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, linger);
-        while !link.is_quiet() && idle.step() != Step::TimedOut {}
+        while !link.is_quiet() && idle.step() != WaitStep::TimedOut {}
     }
 }

@@ -18,7 +18,7 @@ use crate::error::{Full, SendError};
 use crate::half::driven::Sender as _;
 use crate::ring::memory::ControlBlock;
 use crate::sending::Sends;
-use crate::wait::{Deadline, Idle, Step};
+use crate::wait::{Deadline, Idle, WaitStep};
 
 /// A sending half that several threads use at once, by reference.
 ///
@@ -289,13 +289,13 @@ impl SharedSender {
                 return Ok(done);
             }
             match idle.step() {
-                Step::Again => {}
-                Step::Sleep(time) => {
+                WaitStep::Again => {}
+                WaitStep::Sleep(time) => {
                     self.wake_receiver();
                     host::time::sleep(idle.short_sleep(time));
                 }
-                Step::Probe => self.lock().ask_peer()?,
-                Step::TimedOut => return Err(SendError::TimedOut { unflushed: 0 }),
+                WaitStep::Probe => self.lock().ask_peer()?,
+                WaitStep::TimedOut => return Err(SendError::TimedOut { unflushed: 0 }),
             }
             if let Some(mut sender) = self.try_lock() {
                 sender.source.catch_up(self.senders.tail());

@@ -2,13 +2,13 @@
 
 use conn_core::wr::WrId;
 
-use super::{Heard, Sender};
+use super::{ReceiverSnapshot, Sender};
 use crate::checked;
 use crate::error::{CloseReason, Full, SendError};
 use crate::posting::field;
 use crate::sending::{Driving, Half, Sends};
 use crate::wait::{Deadline, Idle};
-use crate::waiting::For;
+use crate::waiting::WaitFor;
 
 impl Sends for Sender {
     field!(half, half_mut: Half);
@@ -48,8 +48,8 @@ impl Sends for Sender {
         Ok(())
     }
 
-    fn awaits(&self, _number: u64) -> For {
-        For::Read
+    fn awaits(&self, _number: u64) -> WaitFor {
+        WaitFor::Read
     }
 
     fn before_wait(&mut self, _number: u64) -> Result<(), SendError> {
@@ -108,7 +108,7 @@ impl Driving for Sender {
 /// Waiting.
 impl Sender {
     /// Returns what is known of the receiver; it changes when the receiver has made progress.
-    fn known_of_receiver(&self) -> Heard {
+    fn known_of_receiver(&self) -> ReceiverSnapshot {
         (self.source.ring().head(), self.source.landed(), self.source.is_seen())
     }
 

@@ -1,10 +1,10 @@
 //! Looking for what has come: completions, tails, peers that have gone.
 
 use super::Receiver;
-use crate::buffered_write::link::Link;
+use crate::buffered_write::link::BufferedWriteLink;
 use crate::error::{CloseReason, RecvError};
-use crate::keepalive::Look;
-use crate::places::Place;
+use crate::keepalive::KeepaliveDue;
+use crate::places::LinkPlace;
 use crate::waiting::Waits;
 
 /// Looking for more.
@@ -24,7 +24,7 @@ impl Receiver {
     pub(super) fn poll(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
         let look = self.waiting.look();
-        if look == Look::Round {
+        if look == KeepaliveDue::Round {
             self.ask_silent_peers();
         }
         let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
@@ -32,7 +32,7 @@ impl Receiver {
             self.look_after();
         }
         let looks_at_queue =
-            look != Look::No || self.polls.is_multiple_of(Self::POLLS_PER_QUEUE_LOOK);
+            look != KeepaliveDue::No || self.polls.is_multiple_of(Self::POLLS_PER_QUEUE_LOOK);
         if looks_at_queue || self.polled.len() < self.places.open() as usize {
             self.poll_completions()?;
         }
@@ -141,7 +141,7 @@ impl Receiver {
 
 /// Looks at a link's tail; whether something is new.
 #[inline]
-fn look(place: &mut Place<Link>) -> bool {
+fn look(place: &mut LinkPlace<BufferedWriteLink>) -> bool {
     let is_new = place.link.is_open() && place.link.look();
     place.has_spoken |= is_new;
     is_new

@@ -2,9 +2,9 @@
 
 use conn_core::ring::{Record, RecordError, Span};
 
-use crate::buffered_write::link::Link;
-use crate::copies::{Copies, worth_copying};
-use crate::places::Place;
+use crate::buffered_write::link::BufferedWriteLink;
+use crate::copies::{CopyPool, worth_copying};
+use crate::places::LinkPlace;
 
 /// The copied messages of one link that are being handed out.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,7 @@ pub(super) struct InRing {
 /// Takes the next message of a link's copy; `None` where the copy ends, or what follows is
 /// none, which is then looked at in the ring.
 #[inline]
-pub(super) fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Record> {
+pub(super) fn take_from(link: &mut BufferedWriteLink, bytes: &[u8], open: Open) -> Option<Record> {
     let position = link.core.read_pointer();
     let at = (position - open.from) as usize;
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
@@ -48,7 +48,11 @@ pub(super) fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Rec
 
 /// Copies what a link has, as far as it is worth it. Records that are no messages are
 /// skipped.
-pub(super) fn copy(place: &mut Place<Link>, chunks: &mut Copies, at: u32) -> Option<Open> {
+pub(super) fn copy(
+    place: &mut LinkPlace<BufferedWriteLink>,
+    chunks: &mut CopyPool,
+    at: u32,
+) -> Option<Open> {
     let link = &mut place.link;
     while link.has_more()
         && let Some(offset) = link.core.next_header()
@@ -86,7 +90,7 @@ pub(super) fn copy(place: &mut Place<Link>, chunks: &mut Copies, at: u32) -> Opt
 }
 
 /// Takes the next message of a link where it lies. Records that are no messages are skipped.
-pub(super) fn take_in_place(place: &mut Place<Link>, at: u32) -> Option<InRing> {
+pub(super) fn take_in_place(place: &mut LinkPlace<BufferedWriteLink>, at: u32) -> Option<InRing> {
     let link = &mut place.link;
     while link.has_more()
         && let Some(offset) = link.core.next_header()

@@ -7,7 +7,7 @@ use crate::error::{Full, SendError};
 use crate::posting::field;
 use crate::sending::{Driving, Sends};
 use crate::wait::{Deadline, Idle};
-use crate::waiting::For;
+use crate::waiting::WaitFor;
 use crate::writing::{Writes, Writing};
 
 impl Writes for Sender {
@@ -59,7 +59,7 @@ impl Sender {
             if self.core.gathered() == 0 {
                 return Ok(());
             }
-            self.await_news(&mut idle, For::Word)?;
+            self.await_news(&mut idle, WaitFor::Word)?;
         }
     }
 }

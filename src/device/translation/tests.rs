@@ -3,7 +3,7 @@ use super::*;
 fn found(own: &str, here: &str, there: &str, gid: &str) -> Option<bool> {
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     let at = |text: &str| SocketAddr::new(ip(text), 7);
-    Suspicion::of(ip(own), (at(here), at(there)), ip(gid)).map(|suspicion| suspicion.is_likely)
+    Suspicion::find(ip(own), (at(here), at(there)), ip(gid)).map(|suspicion| suspicion.is_likely)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::Receiver;
 use crate::direct_read::ReadError;
 use crate::direct_read::link::Landed;
 use crate::direct_read::message::FileReading;
-use crate::direct_read::room::Room;
+use crate::direct_read::room::ReadSink;
 use crate::error::RecvError;
 use crate::wait::Deadline;
 
@@ -54,7 +54,7 @@ impl Receiver {
         let Landed { peer, room, ended, .. } = self.landed_until(receiver, ticket, deadline)?;
         match (room, ended) {
             (_, Some(ended)) => Err(RecvError::Peer { peer, reason: ended }.into()),
-            (Room::File(region), None) => Ok(region),
+            (ReadSink::File(region), None) => Ok(region),
             (_, None) => Err(ReadError::UnknownReading),
         }
     }

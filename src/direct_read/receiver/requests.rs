@@ -10,7 +10,7 @@ use crate::arm::Arm;
 use crate::direct_read::Request;
 use crate::direct_read::link::Landed;
 use crate::direct_read::message::{Message, Reading, message};
-use crate::direct_read::room::Room;
+use crate::direct_read::room::ReadSink;
 use crate::error::{CloseReason, RecvError};
 use crate::wait::Deadline;
 use crate::zero_copy::{NotRead, NotReadReason, OfferedMessage, ReadError, ZeroCopyRecv, driven};
@@ -41,7 +41,7 @@ impl ZeroCopyRecv for Receiver {
     fn try_take(&mut self) -> Result<Option<(Reading, Message)>, ReadError> {
         // One that has landed in a file stays until `wait_file` takes it.
         let next = |landed: &VecDeque<Landed>| {
-            landed.iter().position(|l| matches!(l.room, Room::Buffer(_)))
+            landed.iter().position(|l| matches!(l.room, ReadSink::Buffer(_)))
         };
         let mut at = next(&self.landed);
         if at.is_none() {
@@ -56,7 +56,7 @@ impl ZeroCopyRecv for Receiver {
 
     fn arm_requests(&mut self) -> Result<Arm<'_>, RecvError> {
         self.arm_for(false, |receiver| {
-            let is_of_program = |l: &Landed| !matches!(l.room, Room::Message(_));
+            let is_of_program = |l: &Landed| !matches!(l.room, ReadSink::Message(_));
             receiver.has_new_requests() || receiver.landed.iter().any(is_of_program)
         })
     }

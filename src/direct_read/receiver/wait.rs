@@ -4,12 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::Receiver;
-use crate::direct_read::link::Link;
+use crate::direct_read::link::DirectReadLink;
 use crate::error::RecvError;
 use crate::keepalive::SILENT;
 use crate::taking::waits_for_messages;
 use crate::wait::{Deadline, Idle};
-use crate::waiting::{For, Waits};
+use crate::waiting::{WaitFor, Waits};
 
 impl Receiver {
     /// A look has found so many events, which do not end the wait.
@@ -18,7 +18,7 @@ impl Receiver {
         idle: &mut Idle,
         events: usize,
     ) -> Result<(), RecvError> {
-        let waited = self.wait_a_little(idle, events, For::Completion, |receiver| {
+        let waited = self.wait_a_little(idle, events, WaitFor::Completion, |receiver| {
             // A message that another thread frees gives a buffer for the next one.
             let goes_on = receiver.landing.announce() && !receiver.arrived.is_empty();
             Ok((receiver.progress()? > 0 || goes_on).then_some(()))
@@ -32,7 +32,7 @@ impl Waits for Receiver {
 
     fn ask(&mut self) -> Result<(), RecvError> {
         tracing::debug!("{SILENT}");
-        self.links.iter_mut().for_each(Link::ask);
+        self.links.iter_mut().for_each(DirectReadLink::ask);
         Ok(())
     }
 
@@ -55,8 +55,8 @@ impl Drop for Receiver {
         let deadline = Deadline::after(self.waiting.common.linger);
         let mut idle = self.waiting.idle(deadline);
         loop {
-            self.links.iter_mut().filter(|link| !link.is_over()).for_each(Link::stop);
-            if self.links.iter().all(Link::is_quiet) {
+            self.links.iter_mut().filter(|link| !link.is_over()).for_each(DirectReadLink::stop);
+            if self.links.iter().all(DirectReadLink::is_quiet) {
                 break;
             }
             match self.progress() {

@@ -11,7 +11,7 @@ use crate::error::{Full, SendError};
 use crate::posting::field;
 use crate::sending::{Half, Sends};
 use crate::wait::Deadline;
-use crate::waiting::For;
+use crate::waiting::WaitFor;
 use crate::zero_copy::{NotSent, Offer, OfferError, Sent, driven};
 
 impl<B: Offer> driven::Sender for Sender<B> {
@@ -29,7 +29,7 @@ impl<B: Offer> driven::Sender for Sender<B> {
             let error = match self.post_offer(&buffer, range.clone(), app) {
                 Ok(number) => return Ok(self.offered(buffer, number, false)),
                 Err(OfferError::Send(SendError::Full(_))) => {
-                    self.await_news(&mut idle, For::Completion).err().map(OfferError::Send)
+                    self.await_news(&mut idle, WaitFor::Completion).err().map(OfferError::Send)
                 }
                 Err(error) => Some(error),
             };

@@ -3,7 +3,7 @@
 use conn_core::multicast::{Push, ROW_WORDS, Rank, RepairHeader, Status, Write};
 
 use super::super::memory::repair_area;
-use super::super::peer::Peer;
+use super::super::peer::GroupPeer;
 use super::Group;
 
 impl Group {
@@ -42,7 +42,8 @@ impl Group {
     /// Does not wait for a member that is cut off: its device may retry for long.
     #[inline]
     pub(super) fn all_have_room(&self) -> bool {
-        let has_room = |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(Peer::has_room);
+        let has_room =
+            |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(GroupPeer::has_room);
         self.machine.reachable().iter().all(has_room)
     }
 
@@ -104,7 +105,7 @@ impl Group {
 
     fn give_up_broken(&mut self) {
         for (rank, peer) in (0..).map(Rank).zip(&self.peers) {
-            if peer.as_ref().is_some_and(Peer::is_broken) {
+            if peer.as_ref().is_some_and(GroupPeer::is_broken) {
                 self.machine.unreachable(rank);
             }
         }

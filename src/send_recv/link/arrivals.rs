@@ -4,14 +4,14 @@ use conn_core::control::Control;
 use conn_core::credit::CreditGrantor;
 use verbs_safe::{Completion, CompletionBatch, RecvBuf, RecvRun};
 
-use super::{Arrival, Goodbye, Link, Source, State};
+use super::{BufferSource, CompletionEffect, Goodbye, LinkState, SendRecvLink};
 use crate::error::{CloseReason, ProtocolError};
 use crate::send_recv::shared::SlotReturn;
 
-impl Link {
+impl SendRecvLink {
     /// The messages at the head of a batch, as many as the sender may send: the fast path.
     /// None where the next completion belongs to another link, or needs a closer look: see
-    /// [`take`](Link::take). Packed messages come one by one.
+    /// [`take`](SendRecvLink::take). Packed messages come one by one.
     // Always: it has one caller, in another module.
     #[inline(always)]
     pub(crate) fn take_run(
@@ -23,15 +23,15 @@ impl Link {
             return 0;
         }
         let taken = match &mut self.source {
-            Source::Own(own) => own.take_run(batch, self.room, run),
-            Source::Shared(member) => member.take_run(batch, self.room, run),
+            BufferSource::Own(own) => own.take_run(batch, self.room, run),
+            BufferSource::Shared(member) => member.take_run(batch, self.room, run),
         };
         self.room -= taken;
         taken
     }
 
     /// The message of a completion, if it has one and the sender may send it. Every other
-    /// completion is for [`arrive`](Link::arrive).
+    /// completion is for [`arrive`](SendRecvLink::arrive).
     pub(crate) fn take<'c>(
         &mut self,
         completion: Completion<'c>,
@@ -40,8 +40,8 @@ impl Link {
             return Err(completion);
         }
         let buffer = match &mut self.source {
-            Source::Own(own) => own.take(completion)?,
-            Source::Shared(member) => member.take(completion)?,
+            BufferSource::Own(own) => own.take(completion)?,
+            BufferSource::Shared(member) => member.take(completion)?,
         };
         self.room -= 1;
         Ok(buffer)
@@ -60,8 +60,8 @@ impl Link {
     /// Messages that the sender may send.
     fn expected(&self) -> u32 {
         match &self.source {
-            Source::Own(_) => self.grantor.as_ref().map_or(u32::MAX, CreditGrantor::expected),
-            Source::Shared(member) => member.expected(),
+            BufferSource::Own(_) => self.grantor.as_ref().map_or(u32::MAX, CreditGrantor::expected),
+            BufferSource::Shared(member) => member.expected(),
         }
     }
 
@@ -77,24 +77,24 @@ impl Link {
         }
     }
 
-    /// Books a completion that [`take`](Link::take) did not take.
+    /// Books a completion that [`take`](SendRecvLink::take) did not take.
     #[cold]
-    pub(crate) fn arrive(&mut self, completion: Completion<'_>) -> Arrival {
+    pub(crate) fn arrive(&mut self, completion: Completion<'_>) -> CompletionEffect {
         if completion.queue_id() == self.posting.queue_id() {
             return self.control_sent(&completion);
         }
         if completion.queue_id() != self.source.queue_id() {
             // Of a queue pair that had this number before.
-            return Arrival::Settled;
+            return CompletionEffect::Settled;
         }
         let imm = completion.imm();
         let taken = match &mut self.source {
-            Source::Own(own) => own.take_any(completion).map(|buffer| own.reclaim(buffer)),
-            Source::Shared(member) => member.take_control(completion),
+            BufferSource::Own(own) => own.take_any(completion).map(|buffer| own.reclaim(buffer)),
+            BufferSource::Shared(member) => member.take_control(completion),
         };
         match (taken, imm) {
             // FIN is the last message of a sender.
-            (Ok(()), Some(imm)) if self.state != State::Finished => self.control(imm),
+            (Ok(()), Some(imm)) if self.state != LinkState::Finished => self.control(imm),
             (Ok(()), _) => self.overrun(),
             (Err(ended), _) => self.fail(ended),
         }
@@ -103,14 +103,14 @@ impl Link {
     /// Reports whether messages that come now are dropped: the link's end was reported.
     #[inline]
     fn is_deaf(&self) -> bool {
-        self.state != State::Open && self.error.is_none()
+        self.state != LinkState::Open && self.error.is_none()
     }
 
     /// A message that the sender may not send. After the sender's goodbye it is not reported
     /// to the application, but it takes a buffer, which may be one of a shared pool: so the
     /// link takes no more messages.
-    fn overrun(&mut self) -> Arrival {
-        if self.state == State::Finished {
+    fn overrun(&mut self) -> CompletionEffect {
+        if self.state == LinkState::Finished {
             self.silence();
         }
         self.fail(CloseReason::Protocol(ProtocolError::Overrun))
@@ -127,9 +127,9 @@ impl Link {
     /// Returns the share of a pool, if it has one: messages that still come are not the link's.
     pub(crate) fn give_share_back(&mut self) {
         self.book();
-        self.leave_open(State::Dead);
+        self.leave_open(LinkState::Dead);
         self.error = None;
-        if let Source::Shared(member) = &mut self.source {
+        if let BufferSource::Shared(member) = &mut self.source {
             member.leave();
         }
     }
@@ -151,14 +151,14 @@ impl Link {
         }
     }
 
-    fn control(&mut self, imm: u32) -> Arrival {
+    fn control(&mut self, imm: u32) -> CompletionEffect {
         match Control::decode(imm) {
             Ok(Control::Fin) => {
                 self.book();
-                self.leave_open(State::Finished);
+                self.leave_open(LinkState::Finished);
                 // The sender has gone, or is going: it needs no goodbye from us.
                 self.goodbye = Goodbye::None;
-                Arrival::Settled
+                CompletionEffect::Settled
             }
             Ok(control @ (Control::Want | Control::Return(_))) => self.borrow(control, imm),
             _ => self.fail(CloseReason::Protocol(ProtocolError::Control(imm))),
@@ -166,21 +166,21 @@ impl Link {
     }
 
     /// WANT or RETURN of a sender whose credits are loans. Ignored on a link that has ended.
-    fn borrow(&mut self, control: Control, imm: u32) -> Arrival {
+    fn borrow(&mut self, control: Control, imm: u32) -> CompletionEffect {
         self.book();
         let booked = match (&mut self.source, control) {
-            (Source::Shared(_), _) if self.state != State::Open => Ok(()),
-            (Source::Shared(member), Control::Want) => member.want(),
-            (Source::Shared(member), Control::Return(wire)) => member.give_back(wire),
+            (BufferSource::Shared(_), _) if self.state != LinkState::Open => Ok(()),
+            (BufferSource::Shared(member), Control::Want) => member.want(),
+            (BufferSource::Shared(member), Control::Return(wire)) => member.give_back(wire),
             _ => Err(ProtocolError::Control(imm)),
         };
         match booked {
-            Ok(()) => Arrival::Settled,
+            Ok(()) => CompletionEffect::Settled,
             Err(violation) => self.fail(CloseReason::Protocol(violation)),
         }
     }
 
-    fn control_sent(&mut self, completion: &Completion<'_>) -> Arrival {
+    fn control_sent(&mut self, completion: &Completion<'_>) -> CompletionEffect {
         let retired = self.posting.retire(completion);
         if !completion.is_success() {
             // Flushed or failed: nothing is outstanding any more.
@@ -188,20 +188,20 @@ impl Link {
             self.goodbye = Goodbye::None;
         }
         match retired {
-            Ok(_) => Arrival::Settled,
+            Ok(_) => CompletionEffect::Settled,
             Err(reason) => self.fail(reason),
         }
     }
 
     /// Ends the link with a reason, unless it has ended already.
-    pub(crate) fn fail(&mut self, reason: CloseReason) -> Arrival {
-        if self.state != State::Open {
-            return Arrival::Settled;
+    pub(crate) fn fail(&mut self, reason: CloseReason) -> CompletionEffect {
+        if self.state != LinkState::Open {
+            return CompletionEffect::Settled;
         }
         self.book();
-        self.leave_open(State::Dead);
+        self.leave_open(LinkState::Dead);
         self.error = Some(self.posting.fail(reason));
         self.is_silent = true;
-        Arrival::Failed
+        CompletionEffect::Failed
     }
 }

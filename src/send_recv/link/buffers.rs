@@ -5,22 +5,22 @@ use verbs_safe::{Completion, CompletionBatch, QueueId, RecvBuf, RecvQueue, RecvR
 
 use crate::doorbell;
 use crate::error::{CloseReason, close_reason};
-use crate::send_recv::shared::Member;
+use crate::send_recv::shared::PoolMember;
 use crate::send_recv::shared::SlotReturn;
 
 /// Source of the link's receive buffers.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum BufferSource {
     Own(OwnBuffers),
-    Shared(Member),
+    Shared(PoolMember),
 }
 
-impl Source {
+impl BufferSource {
     /// The queue that receives complete as.
     pub(super) fn queue_id(&self) -> QueueId {
         match self {
-            Source::Own(own) => own.queue.queue_id(),
-            Source::Shared(member) => member.queue_id(),
+            BufferSource::Own(own) => own.queue.queue_id(),
+            BufferSource::Shared(member) => member.queue_id(),
         }
     }
 }

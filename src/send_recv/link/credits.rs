@@ -6,17 +6,17 @@ use conn_core::wr::WrClass;
 use host::plant::{Plant, is_planted};
 use verbs_safe::{RecvBuf, RecvRun, SendOp};
 
-use super::{Link, Owed, Posted, Source, State};
+use super::{BufferSource, ControlPosted, LinkState, OwedWork, SendRecvLink};
 use crate::error::{CloseReason, ProtocolError};
 use crate::send_recv::shared::SlotReturn;
 
-impl Link {
+impl SendRecvLink {
     /// A message was freed on the receiver's own thread.
     #[inline(always)]
     pub(crate) fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
         match &mut self.source {
-            Source::Own(own) => own.reclaim(buffer),
-            Source::Shared(member) => member.reclaim(buffer),
+            BufferSource::Own(own) => own.reclaim(buffer),
+            BufferSource::Shared(member) => member.reclaim(buffer),
         }
     }
 
@@ -28,13 +28,13 @@ impl Link {
         mut each: impl FnMut(&[u8]),
     ) {
         match &mut self.source {
-            Source::Own(own) => {
+            BufferSource::Own(own) => {
                 while let Some(buffer) = run.next() {
                     each(&buffer);
                     own.reclaim(buffer);
                 }
             }
-            Source::Shared(member) => {
+            BufferSource::Shared(member) => {
                 while let Some(buffer) = run.next() {
                     each(&buffer);
                     member.reclaim(buffer);
@@ -45,7 +45,7 @@ impl Link {
 
     /// A message was freed by another thread.
     pub(crate) fn free(&mut self, slot: u32) {
-        if let Source::Own(own) = &mut self.source {
+        if let BufferSource::Own(own) = &mut self.source {
             own.free(slot);
         }
     }
@@ -53,17 +53,17 @@ impl Link {
     /// Reposts and grants what is due (all that there is when `idle`). Returns what is still
     /// owed, also where that is to report an error.
     #[inline]
-    pub(crate) fn settle(&mut self, idle: bool) -> Owed {
+    pub(crate) fn settle(&mut self, idle: bool) -> OwedWork {
         self.book();
         let mut waits_for_idle = false;
-        if self.state == State::Open {
+        if self.state == LinkState::Open {
             // A sender that is out of credits waits for every single buffer, even
             // while others keep the receiver busy.
             let spent = |g: &CreditGrantor| g.expected() == 0;
             let all = idle || self.grantor.as_ref().is_some_and(spent);
             let settled = match &mut self.source {
-                Source::Own(own) => own.repost(all).map(|count| self.grant(count)),
-                Source::Shared(member) => member.settle(idle).map(|rests| {
+                BufferSource::Own(own) => own.repost(all).map(|count| self.grant(count)),
+                BufferSource::Shared(member) => member.settle(idle).map(|rests| {
                     waits_for_idle = rests;
                     self.lend();
                 }),
@@ -77,29 +77,29 @@ impl Link {
             // queue was found empty.
             _ if self.error.is_some() => {
                 self.unreported = self.unreported.saturating_add(1);
-                Owed::More
+                OwedWork::More
             }
-            (State::Open, Source::Own(own)) if own.waiting() == 0 => Owed::Nothing,
-            (State::Open, Source::Own(_)) if !idle => Owed::Rest,
-            (State::Open, Source::Own(_)) => Owed::More,
+            (LinkState::Open, BufferSource::Own(own)) if own.waiting() == 0 => OwedWork::Nothing,
+            (LinkState::Open, BufferSource::Own(_)) if !idle => OwedWork::Rest,
+            (LinkState::Open, BufferSource::Own(_)) => OwedWork::More,
             // The pool tells the link of whatever else happens to its buffers.
-            (State::Open, Source::Shared(_)) if waits_for_idle => Owed::Rest,
-            (State::Open, Source::Shared(_)) => Owed::Nothing,
-            (_, Source::Own(_)) => Owed::Nothing,
+            (LinkState::Open, BufferSource::Shared(_)) if waits_for_idle => OwedWork::Rest,
+            (LinkState::Open, BufferSource::Shared(_)) => OwedWork::Nothing,
+            (_, BufferSource::Own(_)) => OwedWork::Nothing,
             // Once idle, all that had arrived is booked.
-            (_, Source::Shared(_)) if !idle => Owed::More,
+            (_, BufferSource::Shared(_)) if !idle => OwedWork::More,
             // In ERR, the device may keep a buffer of a message that never came to its end: the
             // share goes back when it says that it keeps none.
-            (_, Source::Shared(member)) if self.is_silent => {
+            (_, BufferSource::Shared(member)) if self.is_silent => {
                 member.post_gathered();
-                Owed::Nothing
+                OwedWork::Nothing
             }
-            (_, Source::Shared(member)) => {
+            (_, BufferSource::Shared(member)) => {
                 member.leave();
-                Owed::Nothing
+                OwedWork::Nothing
             }
         };
-        self.marked = owed == Owed::More;
+        self.marked = owed == OwedWork::More;
         owed
     }
 
@@ -114,7 +114,7 @@ impl Link {
         let Some(credit) = grantor.due() else { return };
         // A full control share is no loss: credits are cumulative, the next one says
         // it all, and a completion of the share brings us back here.
-        if self.send_control(Control::Credit(credit), false) != Posted::Yes {
+        if self.send_control(Control::Credit(credit), false) != ControlPosted::Yes {
             return;
         }
         self.credits_sent += 1;
@@ -127,14 +127,14 @@ impl Link {
     /// Sends the control messages that the pool has for the sender. Where the control share is
     /// full, they stay due.
     fn lend(&mut self) {
-        while let Source::Shared(member) = &self.source
+        while let BufferSource::Shared(member) = &self.source
             && let Some(control) = member.due()
         {
-            if self.send_control(control, false) != Posted::Yes {
+            if self.send_control(control, false) != ControlPosted::Yes {
                 return;
             }
             self.credits_sent += u64::from(control != Control::Recall);
-            if let Source::Shared(member) = &mut self.source {
+            if let BufferSource::Shared(member) = &mut self.source {
                 member.mark_sent(control);
             }
         }
@@ -142,26 +142,26 @@ impl Link {
 
     /// The pool has something for the sender.
     pub(in crate::send_recv) fn tell(&mut self) {
-        if let Source::Shared(member) = &mut self.source {
+        if let BufferSource::Shared(member) = &mut self.source {
             member.tell();
         }
     }
 
-    pub(super) fn send_control(&mut self, control: Control, signalled: bool) -> Posted {
+    pub(super) fn send_control(&mut self, control: Control, signalled: bool) -> ControlPosted {
         self.post_control(SendOp::SendImm { len: 0, imm: control.encode() }, signalled)
     }
 
-    pub(super) fn post_control(&mut self, op: SendOp, signalled: bool) -> Posted {
+    pub(super) fn post_control(&mut self, op: SendOp, signalled: bool) -> ControlPosted {
         let planned = self.posting.plan(WrClass::Control, signalled);
-        let Some(planned) = planned else { return Posted::Full };
+        let Some(planned) = planned else { return ControlPosted::Full };
         let staged = self.posting.queue_mut().stage(op, planned.signalled);
         let staged = staged.map_err(|e| CloseReason::Device(e.to_string()));
         if let Err(reason) = staged.and_then(|()| self.posting.post()) {
             self.fail(reason);
             // Also where the link was not open any more: what is refused ends in ERR.
             self.is_silent |= self.posting.ended().is_some();
-            return Posted::Failed;
+            return ControlPosted::Failed;
         }
-        Posted::Yes
+        ControlPosted::Yes
     }
 }

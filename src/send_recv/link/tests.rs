@@ -2,7 +2,7 @@ use super::*;
 use crate::error::{ConnectError, RecvError, SendError};
 use crate::half::RecvHalf;
 use crate::half::SendHalf;
-use crate::send_recv::shared::Address;
+use crate::send_recv::shared::LinkAddress;
 use crate::send_recv::{Config, Reposting, SharedConfig, SharedPool};
 use crate::{SendRecv, join, join_shared, pair, receiver, receiver_shared};
 
@@ -12,7 +12,7 @@ fn small() -> Config {
     Config { unacked: WINDOW, batch: 1, recv_depth: WINDOW, ..Config::default() }
 }
 
-impl Link {
+impl SendRecvLink {
     /// Nothing more can be posted, however much room was counted.
     fn clog(&mut self) {
         while self.posting.queue_mut().stage(PROBE, false).is_ok() {}
@@ -25,7 +25,7 @@ fn a_goodbye_that_finds_no_room_is_said_later() {
     let (device, config) = (crate::device::soft().unwrap(), Config::default());
     let (left, mut right) = pair::<SendRecv>(&device, &device, &config).unwrap();
     let link = right.receiver.links.get_mut(0).unwrap();
-    while link.post_control(PROBE, false) == Posted::Yes {}
+    while link.post_control(PROBE, false) == ControlPosted::Yes {}
     link.stop();
     assert!(link.is_saying_goodbye());
     drop(right.receiver);
@@ -106,7 +106,7 @@ fn the_share_of_a_failed_link_is_lent_after_its_device_is_done() {
     link.fail(CloseReason::Device("out of order".into()));
     assert!(link.take_error().is_some());
     link.settle(true);
-    let address = Address { returns: inbox.returns.clone(), place: 0 };
+    let address = LinkAddress { returns: inbox.returns.clone(), place: 0 };
     let refused = pool.join(&address, None).unwrap_err();
     assert!(matches!(refused, ConnectError::TooManyPeers(1)), "{refused:?}");
     // One that joins waits for the device.

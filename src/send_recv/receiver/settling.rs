@@ -4,7 +4,7 @@ use host::plant::{Plant, is_planted};
 
 use super::{Receiver, mark, report};
 use crate::error::RecvError;
-use crate::send_recv::link::Owed;
+use crate::send_recv::link::OwedWork;
 use crate::send_recv::shared::LoanClock;
 
 impl Receiver {
@@ -70,13 +70,13 @@ impl Receiver {
         self.dirty.retain(|&place| {
             let Some(link) = links.get_mut(place) else { return false };
             let owed = link.settle(idle);
-            if owed == Owed::Rest && !std::mem::replace(&mut link.rests, true) {
+            if owed == OwedWork::Rest && !std::mem::replace(&mut link.rests, true) {
                 resting.push(place);
             }
-            if owed == Owed::More && trouble.is_none() && link.unreported().is_some_and(all) {
+            if owed == OwedWork::More && trouble.is_none() && link.unreported().is_some_and(all) {
                 trouble = report(link, losses);
             }
-            owed == Owed::More
+            owed == OwedWork::More
         });
         trouble.map_or(Ok(()), Err)
     }

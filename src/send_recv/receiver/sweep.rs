@@ -3,8 +3,8 @@
 use super::Receiver;
 use crate::error::{ConnectError, RecvError};
 use crate::send_recv::SharedPool;
-use crate::send_recv::link::Link;
-use crate::send_recv::shared::{Address, Member};
+use crate::send_recv::link::SendRecvLink;
+use crate::send_recv::shared::{LinkAddress, PoolMember};
 use crate::wait::{Deadline, SILENT_DEVICE, SleepBackoff};
 
 impl Receiver {
@@ -20,7 +20,7 @@ impl Receiver {
                 return Ok(place);
             }
             if !is_idle
-                || !self.links.iter().any(Link::is_leaving)
+                || !self.links.iter().any(SendRecvLink::is_leaving)
                 || until.has_passed(host::time::now())
             {
                 return Err(ConnectError::TooManyPeers(self.links.max_peers()));
@@ -66,9 +66,9 @@ impl Receiver {
     pub(in crate::send_recv) fn join_pool(
         &mut self,
         pool: &SharedPool,
-        address: &Address,
+        address: &LinkAddress,
         max_loan: Option<u32>,
-    ) -> Result<Member, ConnectError> {
+    ) -> Result<PoolMember, ConnectError> {
         let mut backoff = SleepBackoff::default();
         loop {
             let may_wait = !self.links.stale.is_empty();

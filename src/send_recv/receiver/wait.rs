@@ -9,7 +9,7 @@ use crate::half::{RecvHalf, driven};
 use crate::keepalive::SILENT;
 use crate::peer::Peer;
 use crate::send_recv::Message;
-use crate::send_recv::link::Link;
+use crate::send_recv::link::SendRecvLink;
 use crate::send_recv::shared::{LoanClock, RECALL_AFTER};
 use crate::taking::{Takes, waits_for_messages};
 use crate::wait::{Deadline, SleepBackoff};
@@ -21,7 +21,7 @@ impl Waits for Receiver {
 
     fn ask(&mut self) -> Result<(), RecvError> {
         tracing::debug!("{SILENT}");
-        self.links.iter_mut().for_each(Link::ask);
+        self.links.iter_mut().for_each(SendRecvLink::ask);
         Ok(())
     }
 
@@ -35,7 +35,7 @@ impl Waits for Receiver {
         let most = most.min(self.waiting.left());
         self.returns.wakeup().announce();
         if !self.pools.is_empty() {
-            self.links.iter_mut().for_each(Link::hurry);
+            self.links.iter_mut().for_each(SendRecvLink::hurry);
         }
         Ok(most)
     }
@@ -74,7 +74,7 @@ impl driven::Receiver for Receiver {
     }
 
     fn qp_of(&self, peer: Peer) -> Option<&ConnectedQp> {
-        self.links.iter().find(|link| link.peer() == peer).map(Link::qp)
+        self.links.iter().find(|link| link.peer() == peer).map(SendRecvLink::qp)
     }
 
     fn abandon(&mut self) {
@@ -89,13 +89,13 @@ impl Receiver {
         self.close_books();
         // A sender that has said goodbye needs none from us. A dead queue is found again below.
         let _ = self.drain_queue();
-        self.links.iter_mut().for_each(Link::stop);
+        self.links.iter_mut().for_each(SendRecvLink::stop);
         // The goodbyes are on their way; their completions say when they are there.
         let linger = self.waiting.common.linger;
         self.linger_until(Deadline::after(linger), |receiver| {
             // There may be room now for a goodbye that found none.
-            receiver.links.iter_mut().for_each(Link::say_goodbye);
-            !receiver.links.iter().any(Link::is_saying_goodbye)
+            receiver.links.iter_mut().for_each(SendRecvLink::say_goodbye);
+            !receiver.links.iter().any(SendRecvLink::is_saying_goodbye)
         });
         // What arrives until the end may have a buffer of a shared pool.
         self.links.forget_all();

@@ -8,7 +8,7 @@ use verbs_safe::{Completion, RecvQueue};
 use super::{Sender, SenderStats};
 use crate::doorbell;
 use crate::error::{CloseReason, ProtocolError, SendError, close_reason};
-use crate::posting::Posting;
+use crate::posting::QpPosting;
 use crate::waiting::Waits;
 
 /// Driving the device.
@@ -84,7 +84,7 @@ impl Sender {
 
 /// State that a completion changes.
 struct Books<'a> {
-    posting: &'a mut Posting,
+    posting: &'a mut QpPosting,
     credits: &'a mut RecvQueue<()>,
     window: &'a mut CreditWindow,
     borrower: Option<&'a mut Borrower>,

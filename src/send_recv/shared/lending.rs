@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use conn_core::loan::{Due, JoinError, Lender, LenderError, LenderSlot};
 
 use super::config::SharedConfig;
-use super::state::{Address, Inner, Store, UNCOUNTED};
+use super::state::{LinkAddress, SharedPoolInner, SrqState, UNCOUNTED};
 use crate::error::ConnectError;
 
 /// Members that have waited for so long have the lender recall loans that are not used: one
 /// that is older than this, and at most twice as old.
 pub(crate) const RECALL_AFTER: Duration = Duration::from_millis(100);
 
-impl Store {
+impl SrqState {
     /// # Panics
     /// When `config` was not validated.
-    pub(super) fn new(config: &SharedConfig) -> Store {
+    pub(super) fn new(config: &SharedConfig) -> SrqState {
         let peers = config.max_peers as usize;
         let slots = vec![LenderSlot::new(); peers].into_boxed_slice();
         let lender = Lender::new(slots, config.buffers);
-        Store {
+        SrqState {
             poster: None,
             lender: lender.expect("each member has the buffers that it keeps"),
             members: vec![None; peers].into_boxed_slice(),
@@ -49,9 +49,9 @@ impl Store {
 }
 
 /// Events of members.
-impl Inner {
+impl SharedPoolInner {
     /// Sets buffers aside for one more member; its number.
-    pub(super) fn join(&self, address: &Address, max_loan: u32) -> Result<u32, ConnectError> {
+    pub(super) fn join(&self, address: &LinkAddress, max_loan: u32) -> Result<u32, ConnectError> {
         let mut store = self.store.lock();
         let joined = store.lender.join(max_loan).map_err(|e| match e {
             JoinError::Full => ConnectError::TooManyPeers(self.config.max_peers),
@@ -102,7 +102,7 @@ impl Inner {
         });
     }
 
-    fn settle(&self, change: impl FnOnce(&mut Store) -> Result<(), LenderError>) {
+    fn settle(&self, change: impl FnOnce(&mut SrqState) -> Result<(), LenderError>) {
         let mut store = self.store.lock();
         let changed = change(&mut store);
         debug_assert_eq!(changed, Ok(()), "a member that the lender does not know so");
@@ -110,14 +110,14 @@ impl Inner {
     }
 
     /// To be called after whatever has changed the lender.
-    pub(super) fn tell(&self, store: &mut Store) {
+    pub(super) fn tell(&self, store: &mut SrqState) {
         store.tell();
         // Relaxed: a hint when to tick, which may be late by a poll.
         self.has_waiting.store(store.lender.waiting() > 0, Ordering::Relaxed);
     }
 
     /// Tells all members: their pool has failed.
-    pub(super) fn tell_all(&self, store: &Store) {
+    pub(super) fn tell_all(&self, store: &SrqState) {
         store.members.iter().flatten().for_each(|address| address.returns.tell(address.place));
     }
 }

@@ -8,12 +8,12 @@ use verbs_safe::{Completion, CompletionBatch, QueueId, RecvBuf, RecvPool, RecvRu
 
 use super::SharedPool;
 use super::config::Reposting;
-use super::state::{Address, NO_MEMBER, SlotReturn, UNCOUNTED};
+use super::state::{LinkAddress, NO_MEMBER, SlotReturn, UNCOUNTED};
 use crate::error::{CloseReason, ConnectError, ProtocolError, close_reason};
 
 /// A connection's part of a pool: what it uses of the buffers, and what its sender may use.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct PoolMember {
     shared: SharedPool,
     /// A handle of its own, which takes references to the pool in bulk.
     pool: RecvPool<SlotReturn>,
@@ -40,13 +40,13 @@ impl SharedPool {
     /// is notified of what is due to it at `address`.
     pub(crate) fn join(
         &self,
-        address: &Address,
+        address: &LinkAddress,
         max_loan: Option<u32>,
-    ) -> Result<Member, ConnectError> {
+    ) -> Result<PoolMember, ConnectError> {
         let inner = &self.owner.inner;
         let index = inner.join(address, max_loan.unwrap_or(1))?;
         let gathers = inner.config.reposting == Reposting::Combining;
-        Ok(Member {
+        Ok(PoolMember {
             pool: self.owner.pool.clone(),
             shared: self.clone(),
             index,
@@ -62,7 +62,7 @@ impl SharedPool {
     }
 }
 
-impl Member {
+impl PoolMember {
     /// The queue that receives complete as.
     pub(crate) fn queue_id(&self) -> QueueId {
         self.pool.queue_id()
@@ -154,7 +154,7 @@ impl Member {
 }
 
 /// Loans.
-impl Member {
+impl PoolMember {
     /// Idle looks after which a share is granted without a request: a sender that keeps
     /// sending asks before that, and gets a loan.
     const LOOKS_FOR_SHARE: u32 = 8;
@@ -251,7 +251,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for PoolMember {
     fn drop(&mut self) {
         self.leave();
     }

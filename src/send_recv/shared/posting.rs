@@ -10,23 +10,23 @@ use host::thread::JoinHandle;
 use conn_core::combiner::Combiner;
 
 use super::config::{Reposting, SharedConfig};
-use super::state::{Inner, MAX_LIST, NO_MEMBER, SharedReturn, Store};
+use super::state::{MAX_LIST, NO_MEMBER, SharedPoolInner, SharedReturn, SrqState};
 use crate::allocate::repost_queue;
 use crate::doorbell;
 use crate::error::ConnectError;
-use crate::wakeup::Wakeup;
+use crate::wakeup::EventfdWakeup;
 
-impl Inner {
-    pub(super) fn new(config: SharedConfig) -> Result<Inner, ConnectError> {
+impl SharedPoolInner {
+    pub(super) fn new(config: SharedConfig) -> Result<SharedPoolInner, ConnectError> {
         let system = |what| move |error| ConnectError::System { what, error };
-        Ok(Inner {
+        Ok(SharedPoolInner {
             config,
-            store: Mutex::new(Store::new(&config)),
+            store: Mutex::new(SrqState::new(&config)),
             queue: repost_queue(config.buffers).map_err(system("a repost queue"))?,
             combiner: Combiner::new(),
             origins: (0..config.buffers).map(|_| AtomicU32::new(NO_MEMBER)).collect(),
             has_waiting: AtomicBool::new(false),
-            wakeup: Wakeup::new().map_err(system("an event descriptor"))?,
+            wakeup: EventfdWakeup::new().map_err(system("an event descriptor"))?,
             closing: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         })
@@ -74,7 +74,7 @@ impl Inner {
     }
 
     /// Posts the list; reports whether it was posted.
-    fn post_list(&self, store: &mut Store, list: &[u32]) -> bool {
+    fn post_list(&self, store: &mut SrqState, list: &[u32]) -> bool {
         let Some(queue) = store.poster.as_mut() else { return false };
         let posted = doorbell::post_receives(queue, list);
         if let Err(e) = &posted {
@@ -104,13 +104,13 @@ impl Inner {
 
 /// The single thread that posts buffers again (Fischer, "Send Receive", section Shared Receive
 /// Queues).
-pub(super) fn spawn_reposter(inner: &Arc<Inner>) -> Result<JoinHandle<()>, ConnectError> {
+pub(super) fn spawn_reposter(inner: &Arc<SharedPoolInner>) -> Result<JoinHandle<()>, ConnectError> {
     let inner = inner.clone();
     host::thread::spawn("srq-repost", move || repost_until_closed(&inner))
         .map_err(|error| ConnectError::System { what: "the reposting thread", error })
 }
 
-fn repost_until_closed(inner: &Inner) {
+fn repost_until_closed(inner: &SharedPoolInner) {
     let mut slots = [0; MAX_LIST];
     let mut empty = 0u32;
     while !inner.closing.load(Ordering::SeqCst) {

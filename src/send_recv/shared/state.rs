@@ -12,8 +12,8 @@ use conn_core::repost::{RepostQueue, RepostWord};
 use verbs_safe::{RecvPoster, Recycle};
 
 use super::config::SharedConfig;
-use crate::send_recv::returns::Returns;
-use crate::wakeup::Wakeup;
+use crate::send_recv::returns::SlotReturns;
+use crate::wakeup::EventfdWakeup;
 
 /// Buffers in one postlist at most.
 pub(super) const MAX_LIST: usize = 64;
@@ -26,12 +26,12 @@ pub(super) const NO_MEMBER: u32 = u32::MAX;
 
 /// Part of a pool that the buffers themselves refer to. It does not refer to their pool, except
 /// through the poster, which the last handle takes out: no cycle stays.
-pub(super) struct Inner {
+pub(super) struct SharedPoolInner {
     pub(super) config: SharedConfig,
     /// The poster, and what is lent. A post is under a lock in any case: what it changes for
     /// the members is booked under the same one, for each list once. It is taken also after a
     /// holder has panicked: no code under it leaves things half done.
-    pub(super) store: Mutex<Store>,
+    pub(super) store: Mutex<SrqState>,
     pub(super) queue: RepostQueue<Box<[RepostWord]>>,
     pub(super) combiner: Combiner,
     /// Member that last received into each buffer.
@@ -39,12 +39,12 @@ pub(super) struct Inner {
     /// True if members wait for loans.
     pub(super) has_waiting: AtomicBool,
     /// Wakes the reposting thread.
-    pub(super) wakeup: Wakeup,
+    pub(super) wakeup: EventfdWakeup,
     pub(super) closing: AtomicBool,
     pub(super) failed: AtomicBool,
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for SharedPoolInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SharedPool").field("config", &self.config).finish_non_exhaustive()
     }
@@ -52,33 +52,33 @@ impl std::fmt::Debug for Inner {
 
 /// The state behind the lock of the shared receive queue. A thread that posts buffers holds
 /// the lock, and books under it which members the buffers belonged to.
-pub(super) struct Store {
+pub(super) struct SrqState {
     /// Nothing once the pool is closed.
     pub(super) poster: Option<RecvPoster<SlotReturn>>,
     pub(super) lender: Lender<Box<[LenderSlot]>>,
     /// Address at which each member's receiver is notified of what is due to the member.
-    pub(super) members: Box<[Option<Address>]>,
+    pub(super) members: Box<[Option<LinkAddress>]>,
     pub(super) ticked: Option<Instant>,
 }
 
 /// A link of a receiver.
 #[derive(Debug, Clone)]
-pub(crate) struct Address {
-    pub(crate) returns: Arc<Returns>,
+pub(crate) struct LinkAddress {
+    pub(crate) returns: Arc<SlotReturns>,
     pub(crate) place: u32,
 }
 
 /// The way of a shared buffer back to its pool.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedReturn {
-    pub(super) inner: Arc<Inner>,
+    pub(super) inner: Arc<SharedPoolInner>,
 }
 
 /// Destination of a receive buffer when it is freed.
 #[derive(Debug, Clone)]
 pub(crate) enum SlotReturn {
     /// To the receiver of the link with this number.
-    Receiver { returns: Arc<Returns>, link: u32 },
+    Receiver { returns: Arc<SlotReturns>, link: u32 },
     /// To the pool that many connections share.
     Shared(SharedReturn),
 }

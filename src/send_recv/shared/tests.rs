@@ -1,6 +1,6 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::returns::Returns;
+use super::super::returns::SlotReturns;
 use super::*;
 
 /// Its senders may wait for buffers that will not come.
@@ -12,8 +12,8 @@ fn a_failed_pool_wakes_its_sleeping_receiver() {
         let sizes =
             SharedConfig { buffers, buffer_bytes, max_peers: 1, reposting, repost_batch: 1 };
         let pool = SharedPool::new(&device, sizes).unwrap();
-        let returns = Returns::new(1, buffers).unwrap();
-        let address = Address { returns: returns.clone(), place: 0 };
+        let returns = SlotReturns::new(1, buffers).unwrap();
+        let address = LinkAddress { returns: returns.clone(), place: 0 };
         let _member = pool.join(&address, Some(4)).unwrap();
         let inner = &pool.owner.inner;
         returns.wakeup().announce();

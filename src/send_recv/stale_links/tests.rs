@@ -13,7 +13,7 @@ struct Seen {
 
 struct Fake(Rc<Seen>);
 
-impl Ending for Fake {
+impl DrainingLink for Fake {
     fn give_share_back(&mut self) {
         self.0.gave_back.set(true);
     }

@@ -5,5 +5,5 @@ pub mod sweep;
 pub mod values;
 mod wait;
 
-pub use common::{Common, Ends, MEASURED, MOST, Rounds, refused, seconds};
-pub use wait::Wait;
+pub use common::{CommonArgs, EndsArgs, MEASURED, MOST, RoundsArgs, refused, seconds};
+pub use wait::WaitFlag;

@@ -12,7 +12,7 @@ use rdma_conn::handshake::Stream;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::outcome::Failure;
+use crate::outcome::CommandError;
 
 /// Error text about an end that no longer speaks.
 pub const GONE: &str = "the other end has gone";
@@ -21,7 +21,7 @@ pub const GONE: &str = "the other end has gone";
 const MOST_OF_WHY: usize = 1000;
 
 /// Tells another end, by `tell`, why this one gives up; whether it is received does not matter.
-pub fn give_up(why: &Failure, tell: impl FnOnce(String) -> Result<()>) {
+pub fn give_up(why: &CommandError, tell: impl FnOnce(String) -> Result<()>) {
     let mut text = format!("{why:#}");
     text.truncate(text.floor_char_boundary(MOST_OF_WHY));
     if let Err(e) = tell(text) {
@@ -77,11 +77,11 @@ pub fn read_rest<N: DeserializeOwned>(
 }
 
 /// Explains an error of the stream: the time is over, or the other end is not there.
-fn ended(error: std::io::Error, late: impl FnOnce() -> String) -> Failure {
+fn ended(error: std::io::Error, late: impl FnOnce() -> String) -> CommandError {
     match is_late(error.kind()) {
         true => anyhow!(late()),
         false if error.kind() == ErrorKind::UnexpectedEof => anyhow!(GONE),
-        false => Failure::from(error).context(GONE),
+        false => CommandError::from(error).context(GONE),
     }
 }
 

@@ -12,9 +12,9 @@
 //! | [`run`] | runs of this command, as processes of their own |
 //!
 //! A command of another crate has its flags as a type of clap's, and a function
-//! `run(&Common, &Flags) -> Outcome`. It
+//! `run(&CommonArgs, &Args) -> CommandResult`. It
 //!
-//! 1. refuses the flags of [`Common`](cli::Common) that it has no use for, with
+//! 1. refuses the flags of [`CommonArgs`](cli::CommonArgs) that it has no use for, with
 //!    [`outcome::usage`];
 //! 2. opens its device by [`session::open_device`];
 //! 3. works, and looks for [`signals::interrupted`] where it could be long;

@@ -73,9 +73,9 @@ pub fn printable(text: &str) -> String {
 }
 
 /// Result of a command.
-pub type Outcome = Result<(), Failure>;
+pub type CommandResult = Result<(), CommandError>;
 /// Reason for which a command failed, in one line.
-pub type Failure = anyhow::Error;
+pub type CommandError = anyhow::Error;
 
 /// A request that cannot be served as it stands: exit status 2.
 #[derive(Debug, thiserror::Error)]
@@ -83,12 +83,12 @@ pub type Failure = anyhow::Error;
 pub struct Usage(pub(crate) String);
 
 /// A [`Usage`] failure.
-pub fn usage(text: impl Into<String>) -> Failure {
+pub fn usage(text: impl Into<String>) -> CommandError {
     Usage(text.into()).into()
 }
 
 /// Turns an error into a [`Usage`] failure: the value is from the command line.
-pub fn as_usage(error: impl std::fmt::Display) -> Failure {
+pub fn as_usage(error: impl std::fmt::Display) -> CommandError {
     usage(error.to_string())
 }
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use anyhow::Context;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::outcome::{Outcome, usage};
+use crate::outcome::{CommandResult, usage};
 
 /// A list of processors, each once, in the order in which they were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ fn ranges(numbers: impl IntoIterator<Item = usize>) -> String {
 static LIST: OnceLock<Cpus> = OnceLock::new();
 
 /// Has this thread, and those that it starts, run on the listed processors.
-pub fn pin_process(cpus: Option<&Cpus>) -> Outcome {
+pub fn pin_process(cpus: Option<&Cpus>) -> CommandResult {
     let Some(cpus) = cpus else { return Ok(()) };
     let allowed = sched_getaffinity(None).context("which processors this process may use")?;
     if let Some(cpu) = cpus.list.iter().find(|cpu| !allowed.is_set(**cpu)) {
@@ -85,14 +85,14 @@ pub fn pin_process(cpus: Option<&Cpus>) -> Outcome {
 
 /// Has this thread, the one of this number, run on one of the listed processors.
 pub fn pin_thread(number: usize) {
-    let Some(cpu) = LIST.get().and_then(|list| on(list, number)) else { return };
+    let Some(cpu) = LIST.get().and_then(|list| processor_of_thread(list, number)) else { return };
     if let Err(e) = sched_setaffinity(None, &Cpus::set(&[cpu])) {
         tracing::warn!(cpu, error = %e, "a thread was not pinned");
     }
 }
 
 /// The processor of a thread.
-fn on(list: &Cpus, number: usize) -> Option<usize> {
+fn processor_of_thread(list: &Cpus, number: usize) -> Option<usize> {
     list.list.get(number.checked_rem(list.list.len())?).copied()
 }
 

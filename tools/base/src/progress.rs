@@ -6,7 +6,7 @@ use std::time::Duration;
 use host::channel::{RecvError, channel};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
-use crate::outcome::{Failure, Outcome, printable};
+use crate::outcome::{CommandError, CommandResult, printable};
 
 /// A bar of `length` steps; nothing at all where standard error is no terminal.
 pub fn bar(length: u64, json: bool) -> ProgressBar {
@@ -26,8 +26,8 @@ pub fn each<C>(
     json: bool,
     cases: Vec<C>,
     label: impl Fn(&C) -> String,
-    mut one: impl FnMut(C, &ProgressBar) -> Result<Option<Failure>, Failure>,
-) -> Outcome {
+    mut one: impl FnMut(C, &ProgressBar) -> Result<Option<CommandError>, CommandError>,
+) -> CommandResult {
     let bar = bar(cases.len() as u64, json);
     let mut outcome = Ok(());
     for case in cases {

@@ -13,19 +13,19 @@ use serde_json::{Map, Value};
 use crate::signals::{self, Interrupted};
 
 /// A result: the JSON of one line.
-pub type Line = Map<String, Value>;
+pub type ResultJson = Map<String, Value>;
 
 /// Outcome of a run.
 #[derive(Debug)]
 pub enum Ran {
     /// It has these results.
-    Done(Vec<Line>),
+    Done(Vec<ResultJson>),
     /// It asks for what cannot be, here or with this device: the reason.
     Refused(String),
     /// It has failed.
     Failed(String),
     /// A signal has asked for an end; results so far.
-    Interrupted(Vec<Line>, Interrupted),
+    Interrupted(Vec<ResultJson>, Interrupted),
 }
 
 /// Runs this command with these words, and `--json`.
@@ -46,7 +46,7 @@ pub fn once<W: AsRef<OsStr>>(words: &[W]) -> Result<Ran> {
     signals::stop_handing_on_to(pid);
     let status = child.wait()?;
     let (results, remarks) = said?;
-    let parsed = results.lines().map(serde_json::from_str).collect::<Result<Vec<Line>, _>>();
+    let parsed = results.lines().map(serde_json::from_str).collect::<Result<Vec<ResultJson>, _>>();
     let lines = parsed.context("a run printed what is no result")?;
     if let Some(interrupted) = signals::interrupted() {
         return Ok(Ran::Interrupted(lines, interrupted));

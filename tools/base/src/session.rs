@@ -8,7 +8,7 @@ mod ended;
 mod ends;
 mod refusal;
 
-pub use channel::{Channel, GLANCE, LastWords, Told, notice_death, unexpected};
+pub use channel::{ControlChannel, GLANCE, LastWords, PeerFailure, notice_death, unexpected};
 pub use ended::{receiver_ended, sender_ended};
 pub use ends::{
     bad_distance, cannot_bind, cannot_listen, dial, explain, open_device, out_of_reach, refused,

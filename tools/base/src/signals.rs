@@ -126,7 +126,7 @@ pub struct Interrupted(i32);
 
 impl Interrupted {
     /// By the signal of this name.
-    pub fn of(name: &str) -> Interrupted {
+    pub fn from_name(name: &str) -> Interrupted {
         Interrupted(number(name))
     }
 

@@ -12,18 +12,18 @@ const TITLE: usize = 80;
 
 /// Rows of figures, right aligned.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct ResultTable {
     header: Vec<String>,
     /// The first columns, which say what a row is of: each part of a table has them.
     keys: usize,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl ResultTable {
     /// A table without rows; the first `keys` columns say what a row is of.
-    pub fn new(keys: usize, header: &[&str]) -> Table {
+    pub fn new(keys: usize, header: &[&str]) -> ResultTable {
         let header = header.iter().map(|name| (*name).to_owned()).collect();
-        Table { header, keys, rows: Vec::new() }
+        ResultTable { header, keys, rows: Vec::new() }
     }
 
     /// Adds a row: a cell for each column of the header.
@@ -81,7 +81,7 @@ impl Table {
     }
 }
 
-impl std::fmt::Display for Table {
+impl std::fmt::Display for ResultTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.within(output_width()))
     }

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use base::cli::{Wait, values};
+use base::cli::{WaitFlag, values};
 use clap::Args as ClapArgs;
 
 /// Flags of `copy`. There are two ways to call it: as a receiver, and as the sender.
 #[derive(ClapArgs, Debug, Clone)]
-pub struct Copy {
+pub struct CopyArgs {
     /// Receive what is sent to an address or a host's name; port 18515 by default
     #[arg(long, help_heading = "Receiving", value_name = "ADDRESS[:PORT]", requires = "into", conflicts_with_all = ["to", "paths"], value_parser = values::socket_address)]
     pub(crate) listen: Option<SocketAddr>,
@@ -39,5 +39,5 @@ pub struct Copy {
     pub(crate) paths: Vec<PathBuf>,
     /// Waiting strategy
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) wait: Wait,
+    pub(crate) wait: WaitFlag,
 }

@@ -14,8 +14,8 @@ use base::frame;
 use base::signals::Interrupted;
 use host::sync::{Condvar, Mutex};
 
-use super::tally::Tally;
-use super::wire::{MOST_REPLY, Reply};
+use super::tally::CopyTally;
+use super::wire::{CopyReply, MOST_REPLY};
 
 /// After a signal: how long a copy that has ended may take to be reported.
 const GRACE: Duration = Duration::from_secs(3);
@@ -27,7 +27,7 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 pub(super) struct Ongoing {
     pub(super) peer: String,
     pub(super) start: Instant,
-    pub(super) tally: Tally,
+    pub(super) tally: CopyTally,
     /// To the other end, once there is one.
     stream: Mutex<Option<TcpStream>>,
 }
@@ -37,7 +37,7 @@ impl Ongoing {
         Ongoing {
             peer,
             start: host::time::now(),
-            tally: Tally::default(),
+            tally: CopyTally::default(),
             stream: Mutex::new(None),
         }
     }
@@ -49,7 +49,7 @@ impl Ongoing {
     }
 
     /// Sends the other end a reply, which it has to read within `patience`.
-    pub(super) fn tell(&self, reply: &Reply, patience: Duration) -> Result<()> {
+    pub(super) fn tell(&self, reply: &CopyReply, patience: Duration) -> Result<()> {
         let mut stream = self.stream.lock();
         stream.as_mut().map_or(Ok(()), |to| frame::write(to, reply, MOST_REPLY, patience))
     }
@@ -58,7 +58,7 @@ impl Ongoing {
     fn tell_last(&self, why: Interrupted) {
         let Some(mut stream) = self.stream.try_lock() else { return };
         let Some(stream) = stream.as_mut() else { return };
-        let word = Reply::GivenUp { why: why.to_string() };
+        let word = CopyReply::GivenUp { why: why.to_string() };
         // This process ends, whether the other end reads it or not.
         let _ = frame::write(stream, &word, MOST_REPLY, LAST_WORD);
     }
@@ -68,7 +68,7 @@ impl Ongoing {
 pub(super) fn last_word(stream: &mut TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(LAST_WORD)).ok()?;
     match frame::read(stream, MOST_REPLY, LAST_WORD) {
-        Ok(Reply::GivenUp { why }) => Some(why),
+        Ok(CopyReply::GivenUp { why }) => Some(why),
         _ => None,
     }
 }
@@ -79,18 +79,18 @@ pub(super) struct Underway(Arc<Board>);
 
 #[derive(Debug, Default)]
 struct Board {
-    copies: Mutex<Copies>,
+    copies: Mutex<OngoingCopies>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Copies {
+struct OngoingCopies {
     next: u64,
-    all: BTreeMap<u64, Copy>,
+    all: BTreeMap<u64, OngoingCopy>,
 }
 
 #[derive(Debug)]
-struct Copy {
+struct OngoingCopy {
     ongoing: Arc<Ongoing>,
     from: Option<IpAddr>,
     /// It has ended, and reports that itself.
@@ -108,14 +108,14 @@ pub(super) struct Hand {
 /// Maximum of copies that are received at a time: each takes threads, descriptors and memory, and
 /// any sender can begin one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct CopyLimits {
     /// In all.
     all: usize,
     /// From one address, so that others have some left.
     of_one: usize,
 }
 
-impl Places {
+impl CopyLimits {
     const MOST: usize = 64;
     /// Descriptors of a copy: its stream and a clone of it, its connection's, files and folders
     /// that are open.
@@ -125,15 +125,17 @@ impl Places {
     const KEPT_BACK: usize = 128;
 
     /// As this process's limit of descriptors allows.
-    pub(super) fn of_process() -> Places {
+    pub(super) fn of_process() -> CopyLimits {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        Places::with_descriptors(limit.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX))
+        CopyLimits::with_descriptors(
+            limit.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX),
+        )
     }
 
-    fn with_descriptors(descriptors: usize) -> Places {
+    fn with_descriptors(descriptors: usize) -> CopyLimits {
         let fit = descriptors.saturating_sub(Self::KEPT_BACK) / Self::DESCRIPTORS;
         let all = fit.clamp(1, Self::MOST);
-        Places { all, of_one: all.div_ceil(4) }
+        CopyLimits { all, of_one: all.div_ceil(4) }
     }
 }
 
@@ -142,21 +144,25 @@ impl Underway {
     ///
     /// # Errors
     /// The reason for its sender: there is no place.
-    pub(super) fn enter(&self, peer: Option<SocketAddr>, places: Places) -> Result<Hand, String> {
+    pub(super) fn enter(
+        &self,
+        peer: Option<SocketAddr>,
+        places: CopyLimits,
+    ) -> Result<Hand, String> {
         let from = peer.map(|peer| peer.ip());
         let mut copies = self.0.copies.lock();
-        let Places { all, of_one } = places;
+        let CopyLimits { all, of_one } = places;
         if copies.all.len() >= all {
             return Err(format!("{all} copies are being received already: try again later"));
         }
-        let same = |copy: &&Copy| from.is_some() && copy.from == from;
+        let same = |copy: &&OngoingCopy| from.is_some() && copy.from == from;
         if copies.all.values().filter(same).count() >= of_one {
             return Err(format!("{of_one} copies from this address are being received already"));
         }
         let ongoing = Arc::new(Ongoing::new(peer.map_or("?".into(), |peer| peer.to_string())));
         let number = copies.next;
         copies.next += 1;
-        copies.all.insert(number, Copy { ongoing: ongoing.clone(), from, is_at_end: false });
+        copies.all.insert(number, OngoingCopy { ongoing: ongoing.clone(), from, is_at_end: false });
         Ok(Hand { board: self.0.clone(), number, ongoing })
     }
 
@@ -199,14 +205,14 @@ impl Drop for Hand {
 /// Copies that are being sent, each with its outcome once it has one, until they are reported: by
 /// the first caller.
 #[derive(Debug)]
-pub(super) struct Sending<T>(Mutex<Option<Outcomes<T>>>);
+pub(super) struct SentCopies<T>(Mutex<Option<Outcomes<T>>>);
 
 /// Copies, each with its outcome once it has one.
 pub(super) type Outcomes<T> = Vec<(Arc<Ongoing>, Option<T>)>;
 
-impl<T> Sending<T> {
-    pub(super) fn new(copies: impl IntoIterator<Item = Arc<Ongoing>>) -> Sending<T> {
-        Sending(Mutex::new(Some(copies.into_iter().map(|copy| (copy, None)).collect())))
+impl<T> SentCopies<T> {
+    pub(super) fn new(copies: impl IntoIterator<Item = Arc<Ongoing>>) -> SentCopies<T> {
+        SentCopies(Mutex::new(Some(copies.into_iter().map(|copy| (copy, None)).collect())))
     }
 
     /// Records the outcome of a copy that has ended.

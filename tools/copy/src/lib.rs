@@ -27,21 +27,21 @@ mod source;
 mod tally;
 mod wire;
 
-use base::cli::{Common, Ends};
-use base::outcome::Outcome;
+use base::cli::{CommonArgs, EndsArgs};
+use base::outcome::CommandResult;
 use base::session;
 use rdma_conn::direct_read::Config;
 use rdma_conn::send_recv::Transport;
 
-pub use cli::Copy;
+pub use cli::CopyArgs;
 pub use wire::is_copy;
 
 /// Pieces on offer to each receiver.
 const WINDOW: u32 = 16;
 
 /// Receives copies, or sends one to all receivers.
-pub fn run(common: &Common, options: &Copy) -> Outcome {
-    let ends = Ends { listen: options.listen, connect: options.to.first().copied() };
+pub fn run(common: &CommonArgs, options: &CopyArgs) -> CommandResult {
+    let ends = EndsArgs { listen: options.listen, connect: options.to.first().copied() };
     let device = session::open_device(common, &ends)?;
     let transport = Transport { gid_index: common.gid_index, ..Transport::default() };
     let wait = options.wait.strategy();

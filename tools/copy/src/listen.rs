@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use base::cli::Common;
-use base::outcome::{self, Outcome, printable, usage};
+use base::cli::CommonArgs;
+use base::outcome::{self, CommandResult, printable, usage};
 use base::signals::Interrupted;
 use base::{progress, remark, say, session, signals};
 use host::sync::Mutex;
@@ -15,27 +15,27 @@ use rdma_conn::device::Device;
 use rdma_conn::direct_read::{Config, Incoming, Listener};
 use rdma_conn::send_recv::ConnectError;
 
-use super::ending::{Hand, Ongoing, Places, Underway};
+use super::ending::{CopyLimits, Hand, Ongoing, Underway};
 use super::place::Root;
-use super::receive::{self, Received};
-use super::report::{Counts, Named, complain, line};
+use super::receive::{self, ReceivedCopy};
+use super::report::{CopySummary, NamedFailures, complain, line};
 use super::tally::Onlooker;
-use crate::cli::Copy;
+use crate::cli::CopyArgs;
 
 /// Time that a listener waits before it tries again to accept a connection.
 const LITTLE: Duration = Duration::from_millis(100);
 
 pub(super) fn listen(
-    common: &Common,
-    options: &Copy,
+    common: &CommonArgs,
+    options: &CopyArgs,
     device: &Device,
     config: &Config,
     address: SocketAddr,
-) -> Outcome {
+) -> CommandResult {
     let into = options.into.as_deref().ok_or_else(|| usage("--listen needs --into DIR"))?;
     let root = Root::open(into)?;
     let listener = Listener::bind(address).map_err(|e| session::cannot_bind(address, e))?;
-    let (underway, places) = (Underway::default(), Places::of_process());
+    let (underway, places) = (Underway::default(), CopyLimits::of_process());
     end_at_a_signal(&underway, common, device, options.once)?;
     remark!("listening on {}", listener.local_addr());
     host::thread::scope(|scope| {
@@ -119,13 +119,13 @@ fn serve_aside<'a, T>(
 /// is no failure where no copy is interrupted, unless one copy was `wanted`.
 fn end_at_a_signal(
     underway: &Underway,
-    common: &Common,
+    common: &CommonArgs,
     device: &Device,
     wanted: bool,
 ) -> Result<()> {
     let (underway, common, device) = (underway.clone(), common.clone(), device.clone());
     signals::watch(move |signal| {
-        let why = Interrupted::of(signal);
+        let why = Interrupted::from_name(signal);
         underway.interrupt(why, |left| {
             left.iter().for_each(|ongoing| say_part(&common, &device, ongoing, why));
             let which = match left.len() {
@@ -144,9 +144,9 @@ fn end_at_a_signal(
 }
 
 /// Reports what has arrived of an interrupted copy.
-fn say_part(common: &Common, device: &Device, ongoing: &Ongoing, why: Interrupted) {
+fn say_part(common: &CommonArgs, device: &Device, ongoing: &Ongoing, why: Interrupted) {
     let Ongoing { peer, start, tally, .. } = ongoing;
-    let counts = Counts { tally, how: None };
+    let counts = CopySummary { tally, how: None };
     let line = line(device, peer.clone(), counts, host::time::since(*start), Some(why.to_string()));
     match serde_json::to_string(&line).ok().filter(|_| common.json) {
         Some(json) => say!("{json}"),
@@ -157,13 +157,13 @@ fn say_part(common: &Common, device: &Device, ongoing: &Ongoing, why: Interrupte
 /// Serves a sender, unless the set-up finds that the devices of the ends do not reach each other:
 /// that is a refused connection, and no copy.
 fn serve(
-    common: &Common,
-    options: &Copy,
+    common: &CommonArgs,
+    options: &CopyArgs,
     device: &Device,
     config: &Config,
     root: &Root,
     (incoming, hand): (Incoming, &Hand),
-) -> Option<Outcome> {
+) -> Option<CommandResult> {
     let from = incoming.from();
     let received = receive_copy(common, options, device, config, root, (incoming, hand));
     match received.as_ref().err().and_then(session::out_of_reach) {
@@ -176,13 +176,13 @@ fn serve(
 }
 
 fn receive_copy(
-    common: &Common,
-    options: &Copy,
+    common: &CommonArgs,
+    options: &CopyArgs,
     device: &Device,
     config: &Config,
     root: &Root,
     (incoming, hand): (Incoming, &Hand),
-) -> Outcome {
+) -> CommandResult {
     let Ongoing { peer, start, tally, .. } = &*hand.ongoing;
     if !common.json {
         remark!("{peer}: has connected");
@@ -193,10 +193,10 @@ fn receive_copy(
     hand.is_at_end();
     let received = received.with_context(|| format!("the copy from {peer}"))?;
     let written = received.written(tally);
-    let Received { not_mapped, failed, differing, finished, error, .. } = received;
-    let named = Named::of(common);
+    let ReceivedCopy { not_mapped, failed, differing, finished, error, .. } = received;
+    let named = NamedFailures::from_args(common);
     [&failed, &differing].iter().for_each(|noted| noted.complain(&format!("{peer}: "), named));
-    let counts = Counts { tally, how: Some(finished.unwrap_or(written)) };
+    let counts = CopySummary { tally, how: Some(finished.unwrap_or(written)) };
     let text = error.as_ref().map(|e| format!("{e:#}"));
     let mut line = line(device, peer.clone(), counts, host::time::since(*start), text);
     line.not_mapped = not_mapped;

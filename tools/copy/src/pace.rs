@@ -24,7 +24,7 @@ enum Standing {
 }
 
 #[derive(Debug)]
-struct Runner {
+struct PacedReceiver {
     standing: Standing,
     /// The piece that it has asked for last: it has got all those before.
     next: At,
@@ -36,14 +36,14 @@ struct Runner {
 /// All receivers, by their numbers.
 #[derive(Debug)]
 pub(super) struct Pace {
-    runners: Vec<Runner>,
+    runners: Vec<PacedReceiver>,
     /// The longest that the others wait for a receiver that makes no progress.
     longest: Duration,
 }
 
 /// A receiver's wait for others: from a time on, for no longer than the patience with any of them.
 #[derive(Debug)]
-pub(super) struct Wait {
+pub(super) struct PaceWait {
     others: Vec<usize>,
     from: Instant,
     pub(super) most: Duration,
@@ -57,7 +57,7 @@ impl Pace {
     /// One more receiver, at the first piece; its number.
     pub(super) fn join(&mut self, now: Instant) -> usize {
         let (standing, patience) = (Standing::KeepsUp, self.longest);
-        self.runners.push(Runner { standing, next: (0, 0), patience, then: now });
+        self.runners.push(PacedReceiver { standing, next: (0, 0), patience, then: now });
         self.runners.len() - 1
     }
 
@@ -94,15 +94,15 @@ impl Pace {
         self.keeping_up().any(|(number, runner)| number != who && runner.next <= at)
     }
 
-    fn keeping_up(&self) -> impl Iterator<Item = (usize, &Runner)> {
+    fn keeping_up(&self) -> impl Iterator<Item = (usize, &PacedReceiver)> {
         let runners = self.runners.iter().enumerate();
         runners.filter(|(_, runner)| runner.standing == Standing::KeepsUp)
     }
 
     /// The wait of `who` before it reads further ahead, for the others that need the oldest
     /// piece that is kept; `None` if there are none.
-    pub(super) fn must_wait(&mut self, who: usize, oldest: At, now: Instant) -> Option<Wait> {
-        let mut wait = Wait { others: Vec::new(), from: now, most: self.longest };
+    pub(super) fn must_wait(&mut self, who: usize, oldest: At, now: Instant) -> Option<PaceWait> {
+        let mut wait = PaceWait { others: Vec::new(), from: now, most: self.longest };
         for (number, other) in self.runners.iter_mut().enumerate() {
             if number == who || other.standing != Standing::KeepsUp || other.next > oldest {
                 continue;
@@ -116,7 +116,7 @@ impl Pace {
 
     /// A wait is over, whether the others have gone on meanwhile or not. Those with whom there is
     /// no patience left have fallen behind.
-    pub(super) fn has_waited(&mut self, wait: &Wait, now: Instant) {
+    pub(super) fn has_waited(&mut self, wait: &PaceWait, now: Instant) {
         for number in &wait.others {
             let other = &mut self.runners[*number];
             other.pass(wait.from, now, self.longest);
@@ -127,7 +127,7 @@ impl Pace {
     }
 }
 
-impl Runner {
+impl PacedReceiver {
     /// Time has passed until `now`. From `from` on other receivers have waited for this one: that
     /// reduces the patience with it, once for all that wait. Time without a waiter adds to it.
     fn pass(&mut self, from: Instant, now: Instant, longest: Duration) {

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::FileRegion;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
 use twox_hash::XxHash3_128;
 
-use super::place::{Claim, Found, Place, set_mode};
+use super::place::{DirectoryEntry, ExistingKind, FileClaim, set_mode};
 use super::wire::{Hash, PIECE, hash, hash_of_hashes, pieces};
 
 /// Pieces that are read at a time.
@@ -26,11 +26,11 @@ pub(super) const WORTH_MAPPING: u64 = 64 << 10;
 
 /// A file of which pieces are missing.
 pub(super) struct PartialFile {
-    place: Place,
+    place: DirectoryEntry,
     /// Claim on the file in which the pieces are gathered; `None` while the file is here under its
     /// name, in its whole length: it is kept, or replaced. The claim ends before the file is
     /// closed.
-    claim: Option<Claim>,
+    claim: Option<FileClaim>,
     file: File,
     /// The number of its file system.
     disk: u64,
@@ -46,14 +46,19 @@ pub(super) struct PartialFile {
 
 impl PartialFile {
     /// Opens what is here of a file: under its name, or gathered by an earlier copy.
-    pub(super) fn new(place: Place, mode: u32, len: u64, force: bool) -> Result<PartialFile> {
+    pub(super) fn new(
+        place: DirectoryEntry,
+        mode: u32,
+        len: u64,
+        force: bool,
+    ) -> Result<PartialFile> {
         let found = place.found()?;
         ensure!(
-            matches!(found, Found::Nothing | Found::File(_) | Found::Link),
+            matches!(found, ExistingKind::Nothing | ExistingKind::File(_) | ExistingKind::Link),
             "there is something of this name that is no file"
         );
-        let whole = found == Found::File(len);
-        ensure!(whole || force || found == Found::Nothing, EXISTS);
+        let whole = found == ExistingKind::File(len);
+        ensure!(whole || force || found == ExistingKind::Nothing, EXISTS);
         let (file, claim) = match whole {
             true => (place.open()?, None),
             false => place.open_partial().map(|(file, claim)| (file, Some(claim)))?,
@@ -83,7 +88,7 @@ impl PartialFile {
     }
 
     /// Returns the place where the file gets its name.
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &DirectoryEntry {
         &self.place
     }
 
@@ -133,7 +138,7 @@ impl PartialFile {
         let (offset, _) = self.span(piece, bytes.len() as u64)?;
         ensure!(hash(bytes) == expected, OTHER);
         self.file.write_all_at(bytes, offset)?;
-        self.has(piece, expected)
+        self.record(piece, expected)
     }
 
     /// Checks a piece that has landed in the file itself. It is read from the file, and not from
@@ -142,10 +147,10 @@ impl PartialFile {
     pub(super) fn landed(&mut self, piece: u64, expected: Hash, bytes: u64) -> Result<()> {
         let (offset, len) = self.span(piece, bytes)?;
         ensure!(hash_of_part(&self.file, offset, len)? == expected, OTHER);
-        self.has(piece, expected)
+        self.record(piece, expected)
     }
 
-    fn has(&mut self, piece: u64, hash: Hash) -> Result<()> {
+    fn record(&mut self, piece: u64, hash: Hash) -> Result<()> {
         ensure!(piece == self.hashes.len() as u64, "a piece out of order");
         self.hashes.push(hash);
         Ok(())
@@ -180,7 +185,11 @@ impl PartialFile {
     /// Verifies the file, and gives it its name; returns how many of its bytes were here before,
     /// and why it has another mode, if it has. After an error, the caller decides whether what was
     /// gathered stays.
-    pub(super) fn end(&mut self, expected: Hash, force: bool) -> Result<(u64, Option<Failure>)> {
+    pub(super) fn end(
+        &mut self,
+        expected: Hash,
+        force: bool,
+    ) -> Result<(u64, Option<CommandError>)> {
         if self.len == 0 && !self.is_whole() {
             self.hashes.clear();
         }

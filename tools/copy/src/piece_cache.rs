@@ -10,8 +10,8 @@ use host::sync::{Condvar, Mutex, MutexGuard};
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{Buffer, BufferConfig, FrozenBuffer};
 
-use super::pace::{At, Pace, Wait};
-use super::source::{Entry, OTHER_LENGTH};
+use super::pace::{At, Pace, PaceWait};
+use super::source::{OTHER_LENGTH, TreeEntry};
 use super::wire::{Hash, PIECE, hash};
 
 /// The longest that the others wait for a receiver that makes no progress.
@@ -19,14 +19,14 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A piece of a file, in memory that many receivers read.
 #[derive(Debug, Clone)]
-pub(super) struct Piece {
+pub(super) struct CachedPiece {
     pub(super) buffer: FrozenBuffer,
     pub(super) len: usize,
     pub(super) hash: Hash,
 }
 
 /// A piece, or why its file cannot be copied.
-pub(super) type Found = std::result::Result<Piece, String>;
+pub(super) type PieceResult = std::result::Result<CachedPiece, String>;
 
 /// Pieces that were read, and are kept for those that have yet to get them.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct Pieces {
 
 #[derive(Debug)]
 struct Cache {
-    kept: BTreeMap<At, Piece>,
+    kept: BTreeMap<At, CachedPiece>,
     /// Pieces that a receiver is reading from the file.
     reading: Vec<At>,
     free: Vec<Buffer>,
@@ -48,7 +48,7 @@ struct Cache {
 
 /// A receiver that others share pieces with, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Runner<'a> {
+pub(super) struct CacheReader<'a> {
     pieces: &'a Pieces,
     number: usize,
 }
@@ -75,11 +75,11 @@ impl Pieces {
     }
 
     /// One more receiver, which asks for pieces in order, from the first one on.
-    pub(super) fn join(&self) -> Runner<'_> {
-        Runner { pieces: self, number: self.cache().pace.join(host::time::now()) }
+    pub(super) fn join(&self) -> CacheReader<'_> {
+        CacheReader { pieces: self, number: self.cache().pace.join(host::time::now()) }
     }
 
-    fn read(&self, number: u64, entry: &Entry, file: &File) -> Result<Found> {
+    fn read(&self, number: u64, entry: &TreeEntry, file: &File) -> Result<PieceResult> {
         let mut buffer = self.buffer()?;
         let offset = number * PIECE as u64;
         let len = (entry.len - offset).min(PIECE as u64) as usize;
@@ -96,7 +96,7 @@ impl Pieces {
             }
         }
         let hash = hash(&buffer[..len]);
-        Ok(Ok(Piece { buffer: buffer.freeze(), len, hash }))
+        Ok(Ok(CachedPiece { buffer: buffer.freeze(), len, hash }))
     }
 
     fn buffer(&self) -> Result<Buffer> {
@@ -113,12 +113,12 @@ impl Pieces {
     }
 }
 
-impl Runner<'_> {
+impl CacheReader<'_> {
     /// A piece of a file that is open. If another receiver is reading it, this waits for that one.
     /// A receiver that would read further ahead than is kept for the others waits for them, but
     /// not for long.
-    pub(super) fn get(&self, at: At, entry: &Entry, file: &File) -> Result<Found> {
-        let Runner { pieces, number } = *self;
+    pub(super) fn get(&self, at: At, entry: &TreeEntry, file: &File) -> Result<PieceResult> {
+        let CacheReader { pieces, number } = *self;
         let mut cache = pieces.cache();
         cache.pace.asks_for(number, at);
         self.clear(&mut cache);
@@ -140,7 +140,7 @@ impl Runner<'_> {
         }
         cache.reading.push(at);
         drop(cache);
-        let reading = Reading { pieces, at };
+        let reading = PieceRead { pieces, at };
         let piece = pieces.read(at.1, entry, file)?;
         if let Ok(piece) = &piece {
             pieces.cache().put(number, at, piece);
@@ -157,7 +157,7 @@ impl Runner<'_> {
     }
 
     /// The wait for others, if `most` pieces or more are kept.
-    fn must_wait(&self, cache: &mut Cache, most: usize) -> Option<Wait> {
+    fn must_wait(&self, cache: &mut Cache, most: usize) -> Option<PaceWait> {
         let (oldest, _) = cache.kept.first_key_value().filter(|_| cache.kept.len() >= most)?;
         let wait = cache.pace.must_wait(self.number, *oldest, host::time::now());
         // Nothing is kept for receivers that have fallen behind.
@@ -165,13 +165,13 @@ impl Runner<'_> {
         wait
     }
 
-    fn wait(&self, cache: &mut MutexGuard<'_, Cache>, wait: &Wait) {
+    fn wait(&self, cache: &mut MutexGuard<'_, Cache>, wait: &PaceWait) {
         self.pieces.changed.wait_for(cache, wait.most);
         cache.pace.has_waited(wait, host::time::now());
     }
 }
 
-impl Drop for Runner<'_> {
+impl Drop for CacheReader<'_> {
     fn drop(&mut self) {
         let mut cache = self.pieces.cache();
         cache.pace.leave(self.number);
@@ -182,12 +182,12 @@ impl Drop for Runner<'_> {
 
 /// A piece that a receiver is reading. When this is dropped, the others stop waiting for the
 /// piece, whether the read has succeeded or not.
-struct Reading<'a> {
+struct PieceRead<'a> {
     pieces: &'a Pieces,
     at: At,
 }
 
-impl Drop for Reading<'_> {
+impl Drop for PieceRead<'_> {
     fn drop(&mut self) {
         self.pieces.cache().reading.retain(|at| *at != self.at);
         self.pieces.changed.notify_all();
@@ -196,7 +196,7 @@ impl Drop for Reading<'_> {
 
 impl Cache {
     /// Keeps a piece, if a receiver other than `who` needs it.
-    fn put(&mut self, who: usize, at: At, piece: &Piece) {
+    fn put(&mut self, who: usize, at: At, piece: &CachedPiece) {
         if self.pace.is_needed_beside(who, at) {
             self.kept.insert(at, piece.clone());
         }

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Once;
 
 use anyhow::{Context, Result, bail, ensure};
-use base::outcome::{Failure, usage};
+use base::outcome::{CommandError, usage};
 use base::remark;
 use host::sync::Mutex;
 use rustix::fs::{
@@ -38,14 +38,14 @@ pub(super) struct Root {
 
 /// A name in a directory.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DirectoryEntry {
     directory: OwnedFd,
     name: Vec<u8>,
 }
 
 /// Kind of thing that exists at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ExistingKind {
     Nothing,
     File(u64),
     Directory,
@@ -72,18 +72,18 @@ static GATHERED: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 /// A file that no other copy of this process gathers, until this is dropped: before the file is
 /// closed, because another one may have its number from then on.
 #[derive(Debug)]
-pub(super) struct Claim((u64, u64));
+pub(super) struct FileClaim((u64, u64));
 
-impl Claim {
-    fn on(file: &File) -> Result<Claim> {
+impl FileClaim {
+    fn take(file: &File) -> Result<FileClaim> {
         let stat = fstat(file)?;
         let number = (stat.st_dev, stat.st_ino);
         ensure!(GATHERED.lock().insert(number), BUSY);
-        Ok(Claim(number))
+        Ok(FileClaim(number))
     }
 }
 
-impl Drop for Claim {
+impl Drop for FileClaim {
     fn drop(&mut self) {
         GATHERED.lock().remove(&self.0);
     }
@@ -174,7 +174,7 @@ impl Root {
     }
 
     /// Reports whether a place is in this file system, and not in one that is mounted below it.
-    pub(super) fn is_on_disk_of(&self, place: &Place) -> bool {
+    pub(super) fn is_on_disk_of(&self, place: &DirectoryEntry) -> bool {
         fstat(&place.directory).is_ok_and(|stat| stat.st_dev == self.disk)
     }
 
@@ -185,7 +185,7 @@ impl Root {
     }
 
     /// The place of a path; the directories on its way exist.
-    pub(super) fn place(&self, path: &[u8]) -> Result<Place> {
+    pub(super) fn place(&self, path: &[u8]) -> Result<DirectoryEntry> {
         let names = names(path)?;
         let (last, way) = names.split_last().context("an empty name")?;
         let mut directory = self.directory.try_clone().context("the directory")?;
@@ -194,12 +194,12 @@ impl Root {
                 format!("{:?} is not a directory below it", String::from_utf8_lossy(name))
             })?;
         }
-        Ok(Place { directory, name: last.to_vec() })
+        Ok(DirectoryEntry { directory, name: last.to_vec() })
     }
 }
 
 /// The system's refusal, if that is why something has failed.
-pub(super) fn system_error(failure: &Failure) -> Option<Errno> {
+pub(super) fn system_error(failure: &CommandError) -> Option<Errno> {
     let errno = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref::<Errno>() {
         Some(errno) => Some(*errno),
         None => Errno::from_io_error(error.downcast_ref()?),
@@ -213,7 +213,7 @@ fn is_not_offered(errno: Errno) -> bool {
 }
 
 /// The remedy where nothing can be written at all, if that is why something has failed.
-pub(super) fn remedy(failure: &Failure) -> Option<&'static str> {
+pub(super) fn remedy(failure: &CommandError) -> Option<&'static str> {
     system_error(failure).and_then(remedy_for)
 }
 
@@ -248,32 +248,32 @@ pub(super) fn set_mode(fd: impl AsFd, mode: u32) -> Result<()> {
     Ok(())
 }
 
-impl Place {
-    pub(super) fn found(&self) -> Result<Found> {
+impl DirectoryEntry {
+    pub(super) fn found(&self) -> Result<ExistingKind> {
         let stat = match statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(Found::Nothing),
+            Err(Errno::NOENT) => return Ok(ExistingKind::Nothing),
             Err(e) => return Err(e).context("looking up the existing entry"),
         };
         Ok(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Found::File(u64::try_from(stat.st_size)?),
-            FileType::Directory => Found::Directory,
-            FileType::Symlink => Found::Link,
-            _ => Found::Other,
+            FileType::RegularFile => ExistingKind::File(u64::try_from(stat.st_size)?),
+            FileType::Directory => ExistingKind::Directory,
+            FileType::Symlink => ExistingKind::Link,
+            _ => ExistingKind::Other,
         })
     }
 
     /// Makes a directory that is ours to fill, whatever its mode will be.
     pub(super) fn make_directory(&self) -> Result<()> {
         match self.found()? {
-            Found::Directory => {
+            ExistingKind::Directory => {
                 // If it stays closed, what is made in it says so.
                 if let Err(e) = self.open_to_owner() {
                     tracing::info!(error = %e, "a directory may be closed");
                 }
                 Ok(())
             }
-            Found::Nothing => {
+            ExistingKind::Nothing => {
                 let made = mkdirat(&self.directory, &*self.name, Mode::from_raw_mode(0o700));
                 made.context(MAKING)
             }
@@ -296,13 +296,15 @@ impl Place {
     /// Makes a symbolic link; one that is there already may be the same.
     pub(super) fn make_link(&self, target: &[u8], force: bool) -> Result<()> {
         match self.found()? {
-            Found::Nothing => {}
-            Found::Link
+            ExistingKind::Nothing => {}
+            ExistingKind::Link
                 if readlinkat(&self.directory, &*self.name, Vec::new())?.to_bytes() == target =>
             {
                 return Ok(());
             }
-            Found::Link | Found::File(_) if force => return self.replace_by_link(target),
+            ExistingKind::Link | ExistingKind::File(_) if force => {
+                return self.replace_by_link(target);
+            }
             _ => bail!("there is something of this name: --force replaces files and links"),
         }
         symlinkat(OsStr::from_bytes(target), &self.directory, &*self.name).context(MAKING)
@@ -331,7 +333,7 @@ impl Place {
     }
 
     /// The file in which it is gathered, with what an earlier copy has left there.
-    pub(super) fn open_partial(&self) -> Result<(File, Claim)> {
+    pub(super) fn open_partial(&self) -> Result<(File, FileClaim)> {
         let (file, claim) = self.open_or_make_partial()?;
         if fstat(&file)?.st_nlink <= 1 {
             return Ok((file, claim));
@@ -343,7 +345,7 @@ impl Place {
         self.open_or_make_partial()
     }
 
-    fn open_or_make_partial(&self) -> Result<(File, Claim)> {
+    fn open_or_make_partial(&self) -> Result<(File, FileClaim)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
         let fd = openat(&self.directory, self.partial_name(), flags, mode).context(MAKING)?;
@@ -360,7 +362,7 @@ impl Place {
             Ok(()) => {}
         }
         let file = File::from(fd);
-        let claim = Claim::on(&file)?;
+        let claim = FileClaim::take(&file)?;
         // The copy that had it before may have finished it, or given it up, before we had the lock.
         // From now on the name is ours: only the holder of the lock renames or removes it.
         ensure!(self.gathers_in(&file)?, "another copy has just finished it");
@@ -379,7 +381,12 @@ impl Place {
 
     /// Gives what was gathered its mode and its final name, which nothing else has, or
     /// (`force`) had. Returns why it has another mode, if it has.
-    pub(super) fn finish(&self, file: &File, mode: u32, force: bool) -> Result<Option<Failure>> {
+    pub(super) fn finish(
+        &self,
+        file: &File,
+        mode: u32,
+        force: bool,
+    ) -> Result<Option<CommandError>> {
         let mode = set_mode(file, mode).err();
         ensure!(self.gathers_in(file)?, "what was gathered has been taken away");
         match self.name_finally(force) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base::frame::{self, GONE};
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use base::session::receiver_ended;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
@@ -25,9 +25,9 @@ use super::ending::{Hand, last_word};
 use super::partial_file::{BUFFERS, PartialFile, WORTH_MAPPING};
 use super::place::Root;
 use super::report::Noted;
-use super::tally::Tally;
-use super::wire::{APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, Word, is_copy};
-use crate::cli::Copy;
+use super::tally::CopyTally;
+use super::wire::{APP_BYTES, CopyReply, Finished, GREETING, Hash, PATIENCE, PIECE, Word, is_copy};
+use crate::cli::CopyArgs;
 use modes::{Modes, set_modes};
 
 /// The most steps that are queued, whatever the sender asks for: [`BUFFERS`] does not limit
@@ -40,7 +40,7 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Result of a copy.
 #[derive(Debug, Default)]
-pub(super) struct Received {
+pub(super) struct ReceivedCopy {
     /// Those of the bytes read that have landed in the files themselves, and why the others
     /// of a size that is worth it have not.
     pub(super) mapped: u64,
@@ -52,12 +52,12 @@ pub(super) struct Received {
     /// Set when the sender has said that this is all, and everything was written.
     pub(super) finished: Option<Finished>,
     /// Reason for which the copy ended before that.
-    pub(super) error: Option<Failure>,
+    pub(super) error: Option<CommandError>,
 }
 
-impl Received {
+impl ReceivedCopy {
     /// Counts the bytes that were written so far, by the way in which they were.
-    pub(super) fn written(&self, tally: &Tally) -> Finished {
+    pub(super) fn written(&self, tally: &CopyTally) -> Finished {
         let mapped = self.mapped;
         Finished { mapped, buffered: tally.moved() - mapped, synced: false }
     }
@@ -99,12 +99,12 @@ pub(super) fn receive(
     device: &Device,
     config: &Config,
     root: &Root,
-    options: &Copy,
+    options: &CopyArgs,
     hand: &Hand,
-) -> Result<Received> {
+) -> Result<ReceivedCopy> {
     let stream = incoming.stream().try_clone()?;
     let receiver = incoming.accept_receiver(device, config)?;
-    let mut receiving = Receiving::new(receiver, device, stream, root, options, hand)?;
+    let mut receiving = CopyReceiver::new(receiver, device, stream, root, options, hand)?;
     if let Err(e) = receiving.run() {
         receiving.give_up_all(e);
     } else if receiving.received.finished.is_none() {
@@ -114,18 +114,18 @@ pub(super) fn receive(
 }
 
 /// Something to be done, in the order in which it was asked for.
-enum Step {
+enum CopyStep {
     Word(Word),
     /// A message that is being read, with what it is.
     Read(Reading, Word),
     /// A piece that lands in its file. No more of them are on their way than there are
     /// buffers: one has to stay for it.
-    Place(FileReading, Piece, Buffer),
+    Place(FileReading, EntryPiece, Buffer),
 }
 
 /// Result of asking for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum AskResult {
     Began,
     /// There is nothing now, or no room for it.
     Nothing,
@@ -134,7 +134,7 @@ enum Asked {
 }
 
 /// A piece of an entry.
-struct Piece {
+struct EntryPiece {
     entry: u32,
     number: u64,
     hash: Hash,
@@ -143,29 +143,29 @@ struct Piece {
 
 /// Destination of the pieces of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Landing {
+enum PieceDestination {
     /// In the files themselves, where those can be registered.
     Files,
     /// In buffers, and why.
     Buffers(&'static str),
 }
 
-impl Landing {
+impl PieceDestination {
     /// Returns the destination that was asked for, or the faster one: a card writes to a file's
     /// pages by itself, and so no processor has to copy; the software device is the processor, to
     /// which a mapping is more work than a write.
-    fn of(options: &Copy, device: &Device) -> Landing {
+    fn choose(options: &CopyArgs, device: &Device) -> PieceDestination {
         match (options.buffers, options.mapped, device.copies_on_processor()) {
-            (true, ..) => Landing::Buffers("--buffers was given"),
-            (_, false, true) => Landing::Buffers(
+            (true, ..) => PieceDestination::Buffers("--buffers was given"),
+            (_, false, true) => PieceDestination::Buffers(
                 "the device is in software, where this is faster (--mapped: into the files)",
             ),
-            _ => Landing::Files,
+            _ => PieceDestination::Files,
         }
     }
 }
 
-struct Receiving<'a> {
+struct CopyReceiver<'a> {
     receiver: Receiver,
     device: &'a Device,
     stream: TcpStream,
@@ -174,13 +174,13 @@ struct Receiving<'a> {
     root: &'a Root,
     force: bool,
     /// Destination of the pieces: the files themselves, or buffers.
-    maps: Landing,
+    maps: PieceDestination,
     /// True if all that was copied is to be on its disk before this end says that it is done.
     syncs: bool,
     /// File systems none of whose files can be registered, by their numbers.
     refused: HashSet<u64>,
     buffers: Vec<Buffer>,
-    steps: VecDeque<Step>,
+    steps: VecDeque<CopyStep>,
     files: HashMap<u32, PartialFile>,
     /// Directories that get their modes when they are filled,
     /// [`DIRECTORIES`](entries::DIRECTORIES) at most. No descriptor is kept: there may be more of
@@ -190,32 +190,32 @@ struct Receiving<'a> {
     begun: u32,
     names: HashMap<u32, Vec<u8>>,
     hand: &'a Hand,
-    tally: &'a Tally,
-    received: Received,
+    tally: &'a CopyTally,
+    received: ReceivedCopy,
 }
 
-impl<'a> Receiving<'a> {
+impl<'a> CopyReceiver<'a> {
     fn new(
         receiver: Receiver,
         device: &'a Device,
         stream: TcpStream,
         root: &'a Root,
-        options: &Copy,
+        options: &CopyArgs,
         hand: &'a Hand,
-    ) -> Result<Receiving<'a>> {
+    ) -> Result<CopyReceiver<'a>> {
         hand.ongoing.connected(&stream)?;
         let buffers = (0..BUFFERS)
             .map(|_| device.pd().register_buffer(PIECE, BufferConfig::default()))
             .collect::<Result<_, _>>()
             .context("registering memory to read into")?;
-        Ok(Receiving {
+        Ok(CopyReceiver {
             receiver,
             device,
             stream,
             patience: PATIENCE,
             root,
             force: options.force,
-            maps: Landing::of(options, device),
+            maps: PieceDestination::choose(options, device),
             syncs: !options.no_sync,
             refused: HashSet::new(),
             buffers,
@@ -226,7 +226,7 @@ impl<'a> Receiving<'a> {
             names: HashMap::new(),
             hand,
             tally: &hand.ongoing.tally,
-            received: Received::default(),
+            received: ReceivedCopy::default(),
         })
     }
 
@@ -234,12 +234,12 @@ impl<'a> Receiving<'a> {
         loop {
             let asked = self.ask()?;
             // What is here is dealt with before more comes: it is in the processor's cache.
-            if asked == Asked::Began && !self.is_next_here()? {
+            if asked == AskResult::Began && !self.is_next_here()? {
                 continue;
             }
             match self.steps.pop_front() {
                 Some(step) => self.step(step)?,
-                None if asked == Asked::Closed => return Ok(()),
+                None if asked == AskResult::Closed => return Ok(()),
                 // Seen, and taken by the next round.
                 None => match self.receiver.next_request() {
                     Ok(_) | Err(RecvError::Closed) => {}
@@ -253,31 +253,31 @@ impl<'a> Receiving<'a> {
     fn is_next_here(&mut self) -> Result<bool> {
         Ok(match self.steps.front() {
             None => false,
-            Some(Step::Word(_)) => true,
-            Some(Step::Read(reading, _)) => self.receiver.is_done(*reading)?,
-            Some(Step::Place(reading, ..)) => self.receiver.is_file_done(*reading)?,
+            Some(CopyStep::Word(_)) => true,
+            Some(CopyStep::Read(reading, _)) => self.receiver.is_done(*reading)?,
+            Some(CopyStep::Place(reading, ..)) => self.receiver.is_file_done(*reading)?,
         })
     }
 
     /// Begins to read what is offered next, if there is a buffer and not too much is to be
     /// done.
-    fn ask(&mut self) -> Result<Asked> {
+    fn ask(&mut self) -> Result<AskResult> {
         if self.steps.len() >= STEPS {
-            return Ok(Asked::Nothing);
+            return Ok(AskResult::Nothing);
         }
-        let Some(buffer) = self.buffers.pop() else { return Ok(Asked::Nothing) };
+        let Some(buffer) = self.buffers.pop() else { return Ok(AskResult::Nothing) };
         let (word, bytes) = match self.receiver.try_next_request() {
             Ok(request) => (Word::decode(request.app())?, request.bytes()),
             Err(e) => {
                 self.buffers.push(buffer);
                 return match e {
-                    RecvError::Empty => Ok(Asked::Nothing),
-                    RecvError::Closed => Ok(Asked::Closed),
+                    RecvError::Empty => Ok(AskResult::Nothing),
+                    RecvError::Closed => Ok(AskResult::Closed),
                     other => Err(other.into()),
                 };
             }
         };
-        self.read(word, bytes, buffer).map(|()| Asked::Began)
+        self.read(word, bytes, buffer).map(|()| AskResult::Began)
     }
 
     /// Begins to read the oldest message.
@@ -287,24 +287,29 @@ impl<'a> Receiving<'a> {
             word => return self.read_word(word, bytes, buffer),
         };
         let room = self.prepare(entry, number, bytes)?;
-        self.read_piece(Piece { entry, number, hash, bytes }, room, buffer)
+        self.read_piece(EntryPiece { entry, number, hash, bytes }, room, buffer)
     }
 
     /// Begins to read a piece: the oldest message.
-    fn read_piece(&mut self, piece: Piece, room: Option<FileRegion>, buffer: Buffer) -> Result<()> {
+    fn read_piece(
+        &mut self,
+        piece: EntryPiece,
+        room: Option<FileRegion>,
+        buffer: Buffer,
+    ) -> Result<()> {
         let mut request = self.receiver.next_request()?;
         if let Some(region) = room {
             match request.read_into_file(region) {
                 Ok(reading) => {
-                    self.steps.push_back(Step::Place(reading, piece, buffer));
+                    self.steps.push_back(CopyStep::Place(reading, piece, buffer));
                     return Ok(());
                 }
                 Err(not_read) => request = not_read.request,
             }
         }
-        let Piece { entry, number: piece, hash, .. } = piece;
+        let EntryPiece { entry, number: piece, hash, .. } = piece;
         let reading = request.read_into(buffer).map_err(|e| e.error)?;
-        self.steps.push_back(Step::Read(reading, Word::Data { entry, piece, hash }));
+        self.steps.push_back(CopyStep::Read(reading, Word::Data { entry, piece, hash }));
         Ok(())
     }
 
@@ -313,11 +318,11 @@ impl<'a> Receiving<'a> {
         if bytes == 0 {
             request.take_empty().ok().context("a message without bytes")?;
             self.buffers.push(buffer);
-            self.steps.push_back(Step::Word(word));
+            self.steps.push_back(CopyStep::Word(word));
             return Ok(());
         }
         let reading = request.read_into(buffer).map_err(|e| e.error)?;
-        self.steps.push_back(Step::Read(reading, word));
+        self.steps.push_back(CopyStep::Read(reading, word));
         Ok(())
     }
 
@@ -333,7 +338,7 @@ impl<'a> Receiving<'a> {
         if bytes < WORTH_MAPPING || self.refused.contains(&disk) {
             return Ok(None);
         }
-        if let Landing::Buffers(why) = self.maps {
+        if let PieceDestination::Buffers(why) = self.maps {
             self.received.not_mapped = Some(why.to_owned());
             return Ok(None);
         }
@@ -347,22 +352,22 @@ impl<'a> Receiving<'a> {
         Ok(room.ok())
     }
 
-    fn step(&mut self, step: Step) -> Result<()> {
+    fn step(&mut self, step: CopyStep) -> Result<()> {
         match step {
-            Step::Word(Word::Begin { entry, what, mode, len, name }) => {
+            CopyStep::Word(Word::Begin { entry, what, mode, len, name }) => {
                 self.begin(entry, what, mode, len, &name, b"")
             }
-            Step::Word(Word::End { entry, hash }) => self.end(entry, hash),
-            Step::Word(Word::Abandon { entry }) => {
+            CopyStep::Word(Word::End { entry, hash }) => self.end(entry, hash),
+            CopyStep::Word(Word::Abandon { entry }) => {
                 if let Some(file) = self.files.remove(&entry) {
                     file.abandon();
                 }
                 self.fail(entry, "the sender cannot read it, or it changes meanwhile".into())
             }
-            Step::Word(Word::Finish) => self.finish(),
-            Step::Word(Word::Data { .. }) => bail!("a piece of no bytes"),
-            Step::Read(reading, word) => self.landed(reading, word),
-            Step::Place(reading, piece, buffer) => self.placed(reading, &piece, buffer),
+            CopyStep::Word(Word::Finish) => self.finish(),
+            CopyStep::Word(Word::Data { .. }) => bail!("a piece of no bytes"),
+            CopyStep::Read(reading, word) => self.landed(reading, word),
+            CopyStep::Place(reading, piece, buffer) => self.placed(reading, &piece, buffer),
         }
     }
 
@@ -393,8 +398,8 @@ impl<'a> Receiving<'a> {
     }
 
     /// A piece is in its file.
-    fn placed(&mut self, reading: FileReading, piece: &Piece, buffer: Buffer) -> Result<()> {
-        let Piece { entry, number, hash, bytes } = *piece;
+    fn placed(&mut self, reading: FileReading, piece: &EntryPiece, buffer: Buffer) -> Result<()> {
+        let EntryPiece { entry, number, hash, bytes } = *piece;
         let landed = self.receiver.wait_file(reading);
         drop(landed.map_err(|e| self.not_placed(entry, e))?);
         self.buffers.push(buffer);
@@ -409,7 +414,7 @@ impl<'a> Receiving<'a> {
 
     /// Adds advice to the failure of a piece that has not landed in its file: the queue pair ended
     /// with it, where the memory was no more, or before it.
-    fn not_placed(&self, entry: u32, error: ReadError) -> Failure {
+    fn not_placed(&self, entry: u32, error: ReadError) -> CommandError {
         let ended = match &error {
             ReadError::Recv(RecvError::Peer { reason, .. } | RecvError::Ended(reason)) => reason,
             _ => return error.into(),
@@ -418,7 +423,7 @@ impl<'a> Receiving<'a> {
             return error.into();
         }
         let name = self.name(entry);
-        Failure::from(error).context(format!(
+        CommandError::from(error).context(format!(
             "writing to {name} itself (if it was truncated, or its disk is full: run the \
              copy again, which goes on from there; with --buffers only that file fails)"
         ))
@@ -430,7 +435,7 @@ impl<'a> Receiving<'a> {
     }
 
     /// Gives up all that is missing, and tells the sender why.
-    fn give_up_all(&mut self, why: Failure) {
+    fn give_up_all(&mut self, why: CommandError) {
         let is_lost = matches!(receiver_ended(&why), Some(CloseReason::PeerLost(_)));
         let why = if is_lost { why.context(SENDER_GONE) } else { why };
         let why = match why.to_string() == SENDER_GONE {
@@ -439,13 +444,13 @@ impl<'a> Receiving<'a> {
         };
         // A sender that does not read gets only this much time, not the patience of a reply.
         self.patience = LAST_WORD;
-        frame::give_up(&why, |why| self.reply(&Reply::GivenUp { why }));
+        frame::give_up(&why, |why| self.reply(&CopyReply::GivenUp { why }));
         // Those that were there had one before. What is not said here, the next copy says.
         drop(set_modes(self.root, std::mem::take(&mut self.modes)));
         self.received.error = Some(why);
     }
 
-    fn reply(&mut self, reply: &Reply) -> Result<()> {
+    fn reply(&mut self, reply: &CopyReply) -> Result<()> {
         let told = self.hand.ongoing.tell(reply, self.patience);
         told.map_err(|e| match e.to_string() == GONE {
             true => anyhow!("{}", e.root_cause()).context(SENDER_GONE),

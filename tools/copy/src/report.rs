@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use base::cli::Common;
+use base::cli::CommonArgs;
 use base::outcome::printable;
 use base::readable::{bytes, counted_as};
 use base::{pinning, remark};
 use rdma_conn::device::Device;
 use serde::Serialize;
 
-use super::tally::Tally;
+use super::tally::CopyTally;
 use super::wire::Finished;
 
 /// One line of `--json`.
 #[derive(Serialize)]
-pub(super) struct Line<'a> {
+pub(super) struct CopyLine<'a> {
     protocol: &'static str,
     device: &'a str,
     /// The address of the other end.
@@ -82,18 +82,18 @@ pub(super) const TABLE: [&str; 8] =
 
 /// Number of failed entries that are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Named {
-    /// The first [`Named::MOST`].
+pub(super) enum NamedFailures {
+    /// The first [`NamedFailures::MOST`].
     Some,
     /// All (`-v`).
     All,
 }
 
-impl Named {
+impl NamedFailures {
     const MOST: usize = 20;
 
-    pub(super) fn of(common: &Common) -> Named {
-        if common.verbose > 0 { Named::All } else { Named::Some }
+    pub(super) fn from_args(common: &CommonArgs) -> NamedFailures {
+        if common.verbose > 0 { NamedFailures::All } else { NamedFailures::Some }
     }
 
     /// Lists the failed entries for the JSON.
@@ -101,7 +101,7 @@ impl Named {
         self,
         failed: impl Iterator<Item = (String, &'a str)>,
     ) -> Vec<NotCopied> {
-        let most = if self == Named::All { usize::MAX } else { Named::MOST };
+        let most = if self == NamedFailures::All { usize::MAX } else { NamedFailures::MOST };
         let named = failed.map(|(path, why)| NotCopied { path, why: why.to_owned() });
         named.take(most).collect()
     }
@@ -131,7 +131,7 @@ impl Noted {
     }
 
     /// Says it of each.
-    pub(super) fn complain(&self, prefix: &str, named: Named) {
+    pub(super) fn complain(&self, prefix: &str, named: NamedFailures) {
         complain_of_each(prefix, self.each(), named, self.count - self.first.len() as u64);
     }
 }
@@ -144,7 +144,7 @@ pub(super) const GOES_ON: &str = "the same command resumes the copy";
 pub(super) fn complain_of_each<'a>(
     whose: &str,
     failed: impl Iterator<Item = (String, &'a str)>,
-    named: Named,
+    named: NamedFailures,
     forgotten: u64,
 ) {
     for line in complaints(failed, named, forgotten) {
@@ -154,7 +154,7 @@ pub(super) fn complain_of_each<'a>(
 
 fn complaints<'a>(
     failed: impl Iterator<Item = (String, &'a str)>,
-    named: Named,
+    named: NamedFailures,
     forgotten: u64,
 ) -> Vec<String> {
     let (mut last, mut lines, mut below, mut others) = (None, Vec::new(), 0, forgotten);
@@ -162,7 +162,7 @@ fn complaints<'a>(
         let is_below = |last: &String| name.starts_with(&format!("{last}/"));
         if last.as_ref().is_some_and(is_below) {
             below += 1;
-        } else if named == Named::Some && lines.len() == Named::MOST {
+        } else if named == NamedFailures::Some && lines.len() == NamedFailures::MOST {
             others += 1;
         } else {
             lines.push(format!("{name}: {why}"));
@@ -173,7 +173,8 @@ fn complaints<'a>(
         lines.push(format!("and {below} more, in directories that have failed"));
     }
     if others > 0 {
-        let where_told = if named == Named::All { "told above" } else { "of which -v tells" };
+        let where_told =
+            if named == NamedFailures::All { "told above" } else { "of which -v tells" };
         lines.push(format!("and {others} more, {where_told}"));
     }
     lines
@@ -185,8 +186,8 @@ pub(super) fn complain(what: std::fmt::Arguments<'_>) {
 }
 
 /// Result of one copy.
-pub(super) struct Counts<'a> {
-    pub(super) tally: &'a Tally,
+pub(super) struct CopySummary<'a> {
+    pub(super) tally: &'a CopyTally,
     /// Way in which the destination was written, if that is known.
     pub(super) how: Option<Finished>,
 }
@@ -194,20 +195,20 @@ pub(super) struct Counts<'a> {
 pub(super) fn line<'a>(
     device: &'a Device,
     peer: String,
-    counts: Counts<'_>,
+    counts: CopySummary<'_>,
     time: Duration,
     error: Option<String>,
-) -> Line<'a> {
+) -> CopyLine<'a> {
     let seconds = time.as_secs_f64();
-    let Counts { tally, how } = counts;
+    let CopySummary { tally, how } = counts;
     let (failed, differing) = (tally.failed(), tally.differing());
-    Line {
+    CopyLine {
         protocol: "direct-read",
         device: device.name(),
         peer,
         entries: tally.entries(),
         bytes: tally.moved(),
-        bytes_present: tally.had(),
+        bytes_present: tally.present(),
         seconds,
         bytes_per_s: tally.moved() as f64 / seconds.max(1e-9),
         destination: how.map_or("unknown", |how| destination(how.mapped, how.buffered)),
@@ -226,7 +227,7 @@ pub(super) fn line<'a>(
     }
 }
 
-impl Line<'_> {
+impl CopyLine<'_> {
     /// Adds the numbers that only the sender knows: all entries, and paths that are left out.
     pub(super) fn count_at_sender(&mut self, all: u64, left_out: u64) {
         self.missing = Some(all.saturating_sub(self.entries + self.failed));
@@ -252,7 +253,7 @@ impl Line<'_> {
 
     /// For people at the receiver.
     pub(super) fn says(&self) -> String {
-        let Line { peer, entries, destination, failed, differing, seconds, .. } = self;
+        let CopyLine { peer, entries, destination, failed, differing, seconds, .. } = self;
         let (moved, had) = (bytes(self.bytes), bytes(self.bytes_present));
         let entries = counted_as(*entries, "entry", "entries");
         let early = if self.error.is_none() { "" } else { ", and no more" };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use base::frame;
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use base::session::{dial, explain, notice_death, sender_ended};
 use host::channel::{Receiver as Replies, RecvError, bounded};
 use indicatif::ProgressBar;
@@ -19,11 +19,12 @@ use rdma_conn::verbs_safe::BufferConfig;
 use rustix::fs::OFlags;
 
 use super::ending::Ongoing;
-use super::piece_cache::{Pieces, Runner};
-use super::source::Entry;
-use super::tally::Tally;
+use super::piece_cache::{CacheReader, Pieces};
+use super::source::TreeEntry;
+use super::tally::CopyTally;
 use super::wire::{
-    APP_BYTES, Finished, GREETING, Hash, MOST_REPLY, PATIENCE, Reply, Word, hash_of_hashes, pieces,
+    APP_BYTES, CopyReply, Finished, GREETING, Hash, MOST_REPLY, PATIENCE, Word, hash_of_hashes,
+    pieces,
 };
 
 /// Entries that are begun ahead, so that the receiver looks what it has of them while
@@ -43,16 +44,16 @@ const FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).bits() as i32;
 
 /// Data that all receivers are sent, and its settings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct CopySource<'a> {
     pub(super) device: &'a Device,
-    pub(super) entries: &'a [Entry],
+    pub(super) entries: &'a [TreeEntry],
     pub(super) pieces: &'a Pieces,
     pub(super) config: Config,
 }
 
 /// The result at one receiver.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub(super) struct ReceiverResult {
     /// The receiver's account of how it was written.
     pub(super) finished: Option<Finished>,
     /// Entries that failed there, with the reasons.
@@ -67,27 +68,27 @@ pub(super) struct Done {
 #[derive(Debug)]
 pub(super) enum Stopped {
     /// There was no connection to it; the reason names it.
-    Before(Failure),
+    Before(CommandError),
     /// The connection or the receiver failed later.
-    During(Failure),
+    During(CommandError),
 }
 
 /// The receiver sends no more replies.
 #[derive(Debug, thiserror::Error)]
 #[error("it does not answer any more")]
-struct Gone;
+struct ReceiverGone;
 
 /// Copies everything to one receiver.
 pub(super) fn copy(
-    source: Source<'_>,
+    source: CopySource<'_>,
     to: SocketAddr,
-    runner: Runner<'_>,
+    runner: CacheReader<'_>,
     ongoing: &Ongoing,
     bar: &ProgressBar,
-) -> (Done, Result<(), Stopped>) {
-    let mut copying = match Copying::begin_with(source, to, ongoing, bar) {
+) -> (ReceiverResult, Result<(), Stopped>) {
+    let mut copying = match CopySender::begin_with(source, to, ongoing, bar) {
         Ok(copying) => copying,
-        Err(e) => return (Done::default(), Err(Stopped::Before(e))),
+        Err(e) => return (ReceiverResult::default(), Err(Stopped::Before(e))),
     };
     match copying.run(runner) {
         Ok(()) => (copying.done(), copying.close().map_err(Stopped::During)),
@@ -99,7 +100,7 @@ pub(super) fn copy(
 }
 
 /// Reads what the receiver says, and no further ahead of its consumer than [`REPLIES`].
-fn listen(stream: &TcpStream) -> Result<Replies<Reply>> {
+fn listen(stream: &TcpStream) -> Result<Replies<CopyReply>> {
     let (send, replies) = bounded(REPLIES);
     let mut stream = stream.try_clone()?;
     notice_death(&stream)?;
@@ -113,14 +114,14 @@ fn listen(stream: &TcpStream) -> Result<Replies<Reply>> {
 }
 
 /// The next reply. A receiver may take long to begin one, but only `patience` to finish it.
-fn next_reply(stream: &mut TcpStream, patience: Duration) -> Result<Reply> {
+fn next_reply(stream: &mut TcpStream, patience: Duration) -> Result<CopyReply> {
     stream.set_read_timeout(None)?;
     frame::read(stream, MOST_REPLY, patience)
 }
 
 /// State of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Known {
+enum EntryState {
     Have {
         pieces: u64,
         hash: Hash,
@@ -131,29 +132,29 @@ enum Known {
     Unreadable(String),
 }
 
-struct Copying<'a> {
-    source: Source<'a>,
+struct CopySender<'a> {
+    source: CopySource<'a>,
     sender: Sender<FrozenBuffer>,
-    replies: Replies<Reply>,
+    replies: Replies<CopyReply>,
     /// For messages that are words only.
     empty: FrozenBuffer,
-    known: Vec<Option<Known>>,
+    known: Vec<Option<EntryState>>,
     differing: BTreeMap<usize, String>,
     finished: Option<Finished>,
     /// The receiver's reason for giving up, if it gave one.
     given_up: Option<String>,
-    tally: &'a Tally,
+    tally: &'a CopyTally,
     bar: &'a ProgressBar,
 }
 
-impl<'a> Copying<'a> {
+impl<'a> CopySender<'a> {
     /// Connects to a receiver; what goes wrong names it.
     fn begin_with(
-        source: Source<'a>,
+        source: CopySource<'a>,
         to: SocketAddr,
         ongoing: &'a Ongoing,
         bar: &'a ProgressBar,
-    ) -> Result<Copying<'a>> {
+    ) -> Result<CopySender<'a>> {
         let mut stream = dial(to)?;
         let (device, config) = (source.device, &source.config);
         let sender = direct_read::connect_over(&mut stream, device, config, GREETING);
@@ -167,7 +168,7 @@ impl<'a> Copying<'a> {
         let known = vec![None; source.entries.len()];
         let (finished, given_up, tally) = (None, None, &ongoing.tally);
         let differing = BTreeMap::new();
-        Ok(Copying {
+        Ok(CopySender {
             source,
             sender,
             replies,
@@ -181,7 +182,7 @@ impl<'a> Copying<'a> {
         })
     }
 
-    fn run(&mut self, runner: Runner<'_>) -> Result<()> {
+    fn run(&mut self, runner: CacheReader<'_>) -> Result<()> {
         let entries = self.source.entries;
         let mut begun = 0;
         for (at, entry) in entries.iter().enumerate() {
@@ -189,7 +190,7 @@ impl<'a> Copying<'a> {
                 self.begin(begun)?;
                 begun += 1;
             }
-            if entry.what == super::wire::What::File {
+            if entry.what == super::wire::EntryKind::File {
                 self.file(at, &runner)?;
             }
         }
@@ -200,7 +201,7 @@ impl<'a> Copying<'a> {
             self.hear()?;
         }
         let open =
-            self.known.iter().filter(|known| matches!(known, None | Some(Known::Have { .. })));
+            self.known.iter().filter(|known| matches!(known, None | Some(EntryState::Have { .. })));
         ensure!(open.count() == 0, "the receiver has finished without a word on some entries");
         self.take_back()?;
         self.sender.wait_all()?;
@@ -216,13 +217,14 @@ impl<'a> Copying<'a> {
     }
 
     /// The result until now.
-    fn done(&self) -> Done {
+    fn done(&self) -> ReceiverResult {
         let differing = self.differing.clone();
-        let mut done = Done { finished: self.finished, differing, ..Done::default() };
+        let mut done =
+            ReceiverResult { finished: self.finished, differing, ..ReceiverResult::default() };
         for (at, known) in self.known.iter().enumerate() {
             match known {
-                Some(Known::Failed(why)) => done.failed.push((at, why.clone())),
-                Some(Known::Unreadable(why)) => done.unreadable.push((at, why.clone())),
+                Some(EntryState::Failed(why)) => done.failed.push((at, why.clone())),
+                Some(EntryState::Unreadable(why)) => done.unreadable.push((at, why.clone())),
                 _ => {}
             }
         }
@@ -230,10 +232,10 @@ impl<'a> Copying<'a> {
     }
 
     /// Returns the cause of the end of a copy: the receiver's reason, if the receiver ended it.
-    fn cause(&mut self, failure: Failure) -> Failure {
+    fn cause(&mut self, failure: CommandError) -> CommandError {
         let is_theirs = sender_ended(&failure)
             .is_some_and(|e| e.is_close() || matches!(e, direct_read::CloseReason::PeerLost(_)))
-            || failure.is::<Gone>();
+            || failure.is::<ReceiverGone>();
         let end = host::time::now() + LAST_WORDS;
         // The receiver's reason follows all its replies.
         while is_theirs && self.given_up.is_none() {
@@ -253,7 +255,7 @@ impl<'a> Copying<'a> {
     }
 
     fn begin(&mut self, at: usize) -> Result<()> {
-        let Entry { what, name, mode, len, target, .. } = &self.source.entries[at];
+        let TreeEntry { what, name, mode, len, target, .. } = &self.source.entries[at];
         let (what, mode, len, name) = (*what, *mode, *len, name.clone());
         let word = Word::Begin { entry: at as u32, what, mode, len, name };
         if target.is_empty() {
@@ -267,10 +269,10 @@ impl<'a> Copying<'a> {
     }
 
     /// Sends what a receiver lacks of a file.
-    fn file(&mut self, at: usize, runner: &Runner<'_>) -> Result<()> {
+    fn file(&mut self, at: usize, runner: &CacheReader<'_>) -> Result<()> {
         let entry = &self.source.entries[at];
         let known = self.answer(at)?;
-        let Known::Have { pieces: have, hash } = known else { return Ok(()) };
+        let EntryState::Have { pieces: have, hash } = known else { return Ok(()) };
         let opened = File::options().read(true).custom_flags(FLAGS).open(&entry.path);
         let file = match opened {
             Ok(file) => file,
@@ -288,7 +290,7 @@ impl<'a> Copying<'a> {
         let first = if same { have } else { 0 };
         hashes.truncate(first as usize);
         let had = (first * super::wire::PIECE as u64).min(entry.len);
-        self.tally.has(had);
+        self.tally.add_present(had);
         self.bar.inc(had);
         for piece in first..total {
             let found = match runner.get((at as u32, piece), entry, &file)? {
@@ -314,8 +316,8 @@ impl<'a> Copying<'a> {
     /// The source has failed: the receiver drops what it has of the file.
     fn abandon(&mut self, at: usize, why: String) -> Result<()> {
         self.say(&Word::Abandon { entry: at as u32 })?;
-        let before = self.known[at].replace(Known::Unreadable(why));
-        if !matches!(before, Some(Known::Failed(_))) {
+        let before = self.known[at].replace(EntryState::Unreadable(why));
+        if !matches!(before, Some(EntryState::Failed(_))) {
             self.tally.fails();
         }
         Ok(())
@@ -345,7 +347,7 @@ impl<'a> Copying<'a> {
     }
 
     /// Waits for the state of a file at the receiver, to which the file was announced.
-    fn answer(&mut self, at: usize) -> Result<Known> {
+    fn answer(&mut self, at: usize) -> Result<EntryState> {
         loop {
             if let Some(known) = &self.known[at] {
                 return Ok(known.clone());
@@ -366,7 +368,7 @@ impl<'a> Copying<'a> {
     /// Reports whether the receiver has given an entry up meanwhile.
     fn has_failed(&mut self, at: usize) -> Result<bool> {
         self.catch_up()?;
-        Ok(matches!(self.known[at], Some(Known::Failed(_))))
+        Ok(matches!(self.known[at], Some(EntryState::Failed(_))))
     }
 
     /// Waits for the next reply.
@@ -375,18 +377,18 @@ impl<'a> Copying<'a> {
             match self.replies.recv_timeout(LOOK) {
                 Ok(reply) => break reply,
                 Err(RecvError::TimedOut) => self.take_back()?,
-                Err(RecvError::Closed) => return Err(Gone.into()),
+                Err(RecvError::Closed) => return Err(ReceiverGone.into()),
             }
         };
         self.heard(reply)
     }
 
-    fn heard(&mut self, reply: Reply) -> Result<()> {
+    fn heard(&mut self, reply: CopyReply) -> Result<()> {
         let (entry, known) = match reply {
-            Reply::Have { entry, pieces, hash } => (entry, Known::Have { pieces, hash }),
-            Reply::Done { entry } => (entry, Known::Done),
-            Reply::Failed { entry, why } => (entry, Known::Failed(why)),
-            Reply::Differs { entry, why } => {
+            CopyReply::Have { entry, pieces, hash } => (entry, EntryState::Have { pieces, hash }),
+            CopyReply::Done { entry } => (entry, EntryState::Done),
+            CopyReply::Failed { entry, why } => (entry, EntryState::Failed(why)),
+            CopyReply::Differs { entry, why } => {
                 let at = entry as usize;
                 ensure!(at < self.known.len(), "a reply about nothing");
                 if self.differing.insert(at, why).is_none() {
@@ -394,21 +396,21 @@ impl<'a> Copying<'a> {
                 }
                 return Ok(());
             }
-            Reply::Finished(finished) => {
+            CopyReply::Finished(finished) => {
                 self.finished = Some(finished);
                 return Ok(());
             }
-            Reply::GivenUp { why } => {
+            CopyReply::GivenUp { why } => {
                 self.given_up = Some(why);
-                return Err(Gone.into());
+                return Err(ReceiverGone.into());
             }
         };
         let place = self.known.get_mut(entry as usize).context("a reply about nothing")?;
         // An entry that has ended is counted once.
-        if matches!(place, None | Some(Known::Have { .. })) {
+        if matches!(place, None | Some(EntryState::Have { .. })) {
             match known {
-                Known::Done => self.tally.done(),
-                Known::Failed(_) => self.tally.fails(),
+                EntryState::Done => self.tally.done(),
+                EntryState::Failed(_) => self.tally.fails(),
                 _ => {}
             }
             *place = Some(known);

@@ -5,25 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use base::cli::Common;
-use base::outcome::{self, Failure, Outcome, usage};
+use base::cli::CommonArgs;
+use base::outcome::{self, CommandError, CommandResult, usage};
 use base::readable::{bytes, counted_as};
 use base::signals::Interrupted;
-use base::table::Table;
+use base::table::ResultTable;
 use base::{progress, remark, say, signals};
 use indicatif::ProgressBar;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::Config;
 
-use super::ending::{Ongoing, Outcomes, Sending};
+use super::ending::{Ongoing, Outcomes, SentCopies};
 use super::piece_cache::Pieces;
-use super::report::{Counts, GOES_ON, Named, TABLE, complain, complain_of_each, line};
-use super::send::{self, Done, Source, Stopped};
+use super::report::{CopySummary, GOES_ON, NamedFailures, TABLE, complain, complain_of_each, line};
+use super::send::{self, CopySource, ReceiverResult, Stopped};
 use super::source;
 use super::tally::{self, Onlooker};
-use crate::cli::Copy;
+use crate::cli::CopyArgs;
 
-pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Outcome {
+pub(super) fn send(
+    common: &CommonArgs,
+    options: &CopyArgs,
+    device: &Device,
+    config: &Config,
+) -> CommandResult {
     if options.to.is_empty() || options.paths.is_empty() {
         return Err(usage(
             "copy --to ADDRESS PATH… sends, copy --listen ADDRESS --into DIR receives",
@@ -33,7 +38,7 @@ pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Co
     if let Some(twice) = options.to.iter().find(|to| !seen.insert(**to)) {
         return Err(usage(format!("--to {twice} is given twice")));
     }
-    let source::Tree { entries, left_out } = source::tree(&options.paths)?;
+    let source::SourceTree { entries, left_out } = source::tree(&options.paths)?;
     for (path, why) in &left_out {
         complain(format_args!("{}: left out: {why:#}", path.display()));
     }
@@ -47,12 +52,16 @@ pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Co
     let (of, all) = (copies.clone(), (entries.len() * copies.len()) as u64);
     let count = move || tally::ended(of.iter().map(|copy| &copy.tally), all);
     let bar = progress::counted(total * options.to.len() as u64, common.json, count);
-    let told =
-        Told { common: common.clone(), device: device.clone(), entries: entries.into(), left_out };
-    let sending = Arc::new(Sending::new(copies.iter().cloned()));
+    let told = ReportData {
+        common: common.clone(),
+        device: device.clone(),
+        entries: entries.into(),
+        left_out,
+    };
+    let sending = Arc::new(SentCopies::new(copies.iter().cloned()));
     report_at_a_signal(&told, &sending, &bar)?;
     let pieces = Pieces::new(device);
-    let source = Source { device, entries: &told.entries, pieces: &pieces, config: *config };
+    let source = CopySource { device, entries: &told.entries, pieces: &pieces, config: *config };
     send_to_all(common, options, source, (total, &bar), (&copies, &sending));
     bar.finish_and_clear();
     let Some(reported) = sending.report(|sent| told.report(&ToOne::all(sent, None))) else {
@@ -70,10 +79,14 @@ pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Co
 }
 
 /// Has a signal end the process: it reports what was sent so far.
-fn report_at_a_signal(told: &Told, sending: &Arc<Sending<Ended>>, bar: &ProgressBar) -> Result<()> {
+fn report_at_a_signal(
+    told: &ReportData,
+    sending: &Arc<SentCopies<CopyEnd>>,
+    bar: &ProgressBar,
+) -> Result<()> {
     let (told, sending, bar) = (told.clone(), sending.clone(), bar.clone());
     signals::watch(move |signal| {
-        let why = Interrupted::of(signal);
+        let why = Interrupted::from_name(signal);
         let end = |sent| {
             bar.finish_and_clear();
             let reported = told.report(&ToOne::all(sent, Some(why)));
@@ -88,22 +101,25 @@ fn report_at_a_signal(told: &Told, sending: &Arc<Sending<Ended>>, bar: &Progress
 }
 
 /// End of the copy to one receiver, and the time that it took.
-type Ended = ((Done, Result<(), Stopped>), Duration);
+type CopyEnd = ((ReceiverResult, Result<(), Stopped>), Duration);
 
 /// Copy to one receiver, with its end.
 struct ToOne {
     ongoing: Arc<Ongoing>,
-    end: (Done, Result<(), Stopped>),
+    end: (ReceiverResult, Result<(), Stopped>),
     time: Duration,
 }
 
 impl ToOne {
     /// Returns the copies to all receivers; those that have no end were interrupted.
-    fn all(sent: Outcomes<Ended>, by: Option<Interrupted>) -> Vec<ToOne> {
-        let one = |(ongoing, ended): (Arc<Ongoing>, Option<Ended>)| {
+    fn all(sent: Outcomes<CopyEnd>, by: Option<Interrupted>) -> Vec<ToOne> {
+        let one = |(ongoing, ended): (Arc<Ongoing>, Option<CopyEnd>)| {
             let (end, time) = ended.unwrap_or_else(|| {
                 let why = by.map_or_else(|| anyhow::anyhow!("it has not ended"), Into::into);
-                ((Done::default(), Err(Stopped::During(why))), host::time::since(ongoing.start))
+                (
+                    (ReceiverResult::default(), Err(Stopped::During(why))),
+                    host::time::since(ongoing.start),
+                )
             });
             ToOne { ongoing, end, time }
         };
@@ -113,11 +129,11 @@ impl ToOne {
 
 /// Sends everything to every receiver, on a thread for each.
 fn send_to_all(
-    common: &Common,
-    options: &Copy,
-    source: Source<'_>,
+    common: &CommonArgs,
+    options: &CopyArgs,
+    source: CopySource<'_>,
     (total, bar): (u64, &ProgressBar),
-    (copies, sending): (&[Arc<Ongoing>], &Sending<Ended>),
+    (copies, sending): (&[Arc<Ongoing>], &SentCopies<CopyEnd>),
 ) {
     let whole = (total, source.entries.len() as u64);
     let send = |at: usize, runner| {
@@ -135,8 +151,8 @@ fn send_to_all(
             let send = &send;
             if let Err(e) = scope.spawn(move || send(at, runner)) {
                 let why = format!("no thread for the copy to {}", copies[at].peer);
-                let why = Stopped::Before(Failure::from(e).context(why));
-                sending.ended(at, ((Done::default(), Err(why)), Duration::ZERO));
+                let why = Stopped::Before(CommandError::from(e).context(why));
+                sending.ended(at, ((ReceiverResult::default(), Err(why)), Duration::ZERO));
             }
         }
     });
@@ -144,18 +160,18 @@ fn send_to_all(
 
 /// Data for the report of a sender's copies.
 #[derive(Clone)]
-struct Told {
-    common: Common,
+struct ReportData {
+    common: CommonArgs,
     device: Device,
-    entries: Arc<[source::Entry]>,
+    entries: Arc<[source::TreeEntry]>,
     left_out: u64,
 }
 
-impl Told {
+impl ReportData {
     /// Reports what each receiver has; returns how many of them lack something.
     fn report(&self, sent: &[ToOne]) -> Result<u32> {
-        let Told { common, device, entries, left_out } = self;
-        let named = Named::of(common);
+        let ReportData { common, device, entries, left_out } = self;
+        let named = NamedFailures::from_args(common);
         // What cannot be read is reported once, not for each receiver that lacks it.
         let unreadable: BTreeMap<usize, &str> = sent
             .iter()
@@ -166,7 +182,7 @@ impl Told {
         let unreadable = unreadable.into_iter().map(|(at, why)| (path(at), why));
         complain_of_each("", unreadable, named, 0);
         let mut bad = 0;
-        let mut table = Table::new(1, &TABLE);
+        let mut table = ResultTable::new(1, &TABLE);
         for ToOne { ongoing, end: (done, end), time } in sent {
             let Ongoing { peer: to, tally, .. } = &**ongoing;
             let failed = done.failed.iter().map(|(at, why)| (name(*at), &**why));
@@ -187,7 +203,7 @@ impl Told {
             };
             let is_whole = error.is_none() && tally.failed() + tally.differing() == 0;
             bad += u32::from(!is_whole);
-            let counts = Counts { tally, how: done.finished };
+            let counts = CopySummary { tally, how: done.finished };
             let mut line = line(device, to.clone(), counts, *time, error);
             line.count_at_sender(entries.len() as u64, *left_out);
             let failures = done.failed.iter().chain(&done.unreadable);

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use base::outcome::usage;
 
 use super::place::is_partial_name;
-use super::wire::What;
+use super::wire::EntryKind;
 
 /// The reason for which a file is not copied that is not what it was.
 pub(super) const CHANGED: &str =
@@ -21,8 +21,8 @@ pub(super) const OTHER_LENGTH: &str = "it has not the length that its metadata t
 
 /// Something to be copied.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) what: What,
+pub(super) struct TreeEntry {
+    pub(super) what: EntryKind,
     pub(super) path: PathBuf,
     /// Its path below the receiver's directory.
     pub(super) name: Vec<u8>,
@@ -49,7 +49,7 @@ impl Stamp {
     }
 }
 
-impl Entry {
+impl TreeEntry {
     /// Returns the reason for which a file that was read as far as it was found is not kept: it is
     /// another one by now, or has grown. Receivers may read it at different times: all of them get
     /// the same, or none.
@@ -64,15 +64,15 @@ impl Entry {
 
 /// Entries to copy, and paths that are left out.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct SourceTree {
+    pub(super) entries: Vec<TreeEntry>,
     /// Paths that cannot be copied, with the reasons; the rest can.
     pub(super) left_out: Vec<(PathBuf, anyhow::Error)>,
 }
 
 /// Everything below `paths`, each under its last name, directories before what is in them.
-pub(super) fn tree(paths: &[PathBuf]) -> Result<Tree> {
-    let mut tree = Tree::default();
+pub(super) fn tree(paths: &[PathBuf]) -> Result<SourceTree> {
+    let mut tree = SourceTree::default();
     for path in paths {
         let real = real(path).with_context(|| format!("{}", path.display()));
         let real = real.map_err(|e| usage(format!("{e:#}")))?;
@@ -100,7 +100,7 @@ fn real(path: &Path) -> std::io::Result<PathBuf> {
     Ok(path.into())
 }
 
-impl Tree {
+impl SourceTree {
     fn walk(&mut self, path: &Path, name: Vec<u8>) {
         if let Err(e) = self.add(path, name) {
             self.left_out.push((path.into(), e));
@@ -109,7 +109,7 @@ impl Tree {
 
     fn add(&mut self, path: &Path, name: Vec<u8>) -> Result<()> {
         let entry = entry(path, name, &std::fs::symlink_metadata(path)?)?;
-        let (below, is_directory) = (entry.name.clone(), entry.what == What::Directory);
+        let (below, is_directory) = (entry.name.clone(), entry.what == EntryKind::Directory);
         self.entries.push(entry);
         if is_directory {
             let mut inside: Vec<_> = std::fs::read_dir(path)?.collect::<Result<_, _>>()?;
@@ -127,11 +127,11 @@ impl Tree {
     }
 }
 
-fn entry(path: &Path, name: Vec<u8>, metadata: &Metadata) -> Result<Entry> {
+fn entry(path: &Path, name: Vec<u8>, metadata: &Metadata) -> Result<TreeEntry> {
     let kind = metadata.file_type();
     let (what, len, target) = match () {
-        () if kind.is_dir() => (What::Directory, 0, Vec::new()),
-        () if kind.is_file() => (What::File, metadata.len(), Vec::new()),
+        () if kind.is_dir() => (EntryKind::Directory, 0, Vec::new()),
+        () if kind.is_file() => (EntryKind::File, metadata.len(), Vec::new()),
         () if kind.is_symlink() => {
             let target = std::fs::read_link(path)?;
             let named = path.parent().map_or(target.clone(), |parent| parent.join(&target));
@@ -140,12 +140,12 @@ fn entry(path: &Path, name: Vec<u8>, metadata: &Metadata) -> Result<Entry> {
                 bail!("a link to what has no name, as a pipe: `rdma-conn pipe` sends its bytes");
             }
             let target = target.into_os_string().into_encoded_bytes();
-            (What::Link, target.len() as u64, target)
+            (EntryKind::Link, target.len() as u64, target)
         }
         () => bail!("neither a file nor a directory nor a symbolic link"),
     };
     let (mode, stamp) = (metadata.mode() & 0o777, Stamp::of(metadata));
-    Ok(Entry { what, path: path.into(), name, mode, len, target, stamp })
+    Ok(TreeEntry { what, path: path.into(), name, mode, len, target, stamp })
 }
 
 #[cfg(test)]

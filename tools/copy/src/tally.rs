@@ -8,23 +8,23 @@ use base::readable::{bytes, counted_as};
 /// Progress of a copy to one receiver. Relaxed: these numbers are only displayed, and none implies
 /// anything about another.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct CopyTally {
     moved: AtomicU64,
-    had: AtomicU64,
+    present: AtomicU64,
     entries: AtomicU64,
     failed: AtomicU64,
     differing: AtomicU64,
 }
 
-impl Tally {
+impl CopyTally {
     /// Adds `bytes` to those that were transferred.
     pub(super) fn moves(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Adds `bytes` to those that the receiver had already.
-    pub(super) fn has(&self, bytes: u64) {
-        self.had.fetch_add(bytes, Ordering::Relaxed);
+    pub(super) fn add_present(&self, bytes: u64) {
+        self.present.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// One more entry is there.
@@ -54,8 +54,8 @@ impl Tally {
         self.moved.load(Ordering::Relaxed)
     }
 
-    pub(super) fn had(&self) -> u64 {
-        self.had.load(Ordering::Relaxed)
+    pub(super) fn present(&self) -> u64 {
+        self.present.load(Ordering::Relaxed)
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -64,7 +64,7 @@ impl Tally {
 }
 
 /// Number of entries that have ended at all receivers, of `all`.
-pub(super) fn ended<'a>(tallies: impl Iterator<Item = &'a Tally>, all: u64) -> String {
+pub(super) fn ended<'a>(tallies: impl Iterator<Item = &'a CopyTally>, all: u64) -> String {
     let ended: u64 = tallies.map(|tally| tally.entries() + tally.failed()).sum();
     format!("{ended} of {}", counted_as(all, "entry", "entries"))
 }
@@ -73,7 +73,7 @@ pub(super) fn ended<'a>(tallies: impl Iterator<Item = &'a Tally>, all: u64) -> S
 #[derive(Debug)]
 pub(super) struct Onlooker<'a> {
     whom: String,
-    tally: &'a Tally,
+    tally: &'a CopyTally,
     /// Bytes and entries in all, if these are known.
     whole: Option<(u64, u64)>,
     /// The bytes at the last report, and its time.
@@ -81,13 +81,18 @@ pub(super) struct Onlooker<'a> {
 }
 
 impl<'a> Onlooker<'a> {
-    pub(super) fn new(whom: String, tally: &'a Tally, whole: Option<(u64, u64)>) -> Onlooker<'a> {
+    pub(super) fn new(
+        whom: String,
+        tally: &'a CopyTally,
+        whole: Option<(u64, u64)>,
+    ) -> Onlooker<'a> {
         Onlooker { whom, tally, whole, last: (0, host::time::now()) }
     }
 
     /// A line about the progress since the last one.
     pub(super) fn line(&mut self) -> String {
-        let (moved, had, entries) = (self.tally.moved(), self.tally.had(), self.tally.entries());
+        let (moved, had, entries) =
+            (self.tally.moved(), self.tally.present(), self.tally.entries());
         let (before, then) = std::mem::replace(&mut self.last, (moved, host::time::now()));
         let seconds = self.last.1.duration_since(then).as_secs_f64().max(1e-9);
         let rate = bytes(((moved - before) as f64 / seconds) as u64);

@@ -64,7 +64,7 @@ pub(super) fn pieces(len: u64) -> u64 {
 
 /// Kind of an entry of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum EntryKind {
     Directory,
     File,
     Link,
@@ -74,7 +74,7 @@ pub(super) enum What {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Word {
     /// An entry, by its path below the receiver's directory.
-    Begin { entry: u32, what: What, mode: u32, len: u64, name: Vec<u8> },
+    Begin { entry: u32, what: EntryKind, mode: u32, len: u64, name: Vec<u8> },
     /// A piece of a file: the message.
     Data { entry: u32, piece: u64, hash: Hash },
     /// All pieces were sent.
@@ -110,9 +110,9 @@ impl Word {
             1 => {
                 let (what, rest) = rest.split_first().context("an entry of no kind")?;
                 let what = match what {
-                    1 => What::Directory,
-                    2 => What::File,
-                    3 => What::Link,
+                    1 => EntryKind::Directory,
+                    2 => EntryKind::File,
+                    3 => EntryKind::Link,
                     other => bail!("an entry of the unknown kind {other}"),
                 };
                 let (mode, rest) = number(rest)?;
@@ -142,7 +142,7 @@ fn number<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8])> {
 
 /// Reply of the receiver, about an entry or the whole copy.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum CopyReply {
     /// The receiver has this number of pieces of the file already; `hash` is the hash of their
     /// hashes.
     Have { entry: u32, pieces: u64, hash: Hash },

@@ -6,16 +6,16 @@
 mod end;
 
 use anyhow::Result;
-use base::cli::Common;
-use base::outcome::{Outcome, as_usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandResult, as_usage};
 use base::spread::Spread;
-use base::table::Table;
+use base::table::ResultTable;
 use base::{progress, say, session};
 use rdma_conn::device::Device;
 use serde::Serialize;
 
 use crate::calibration::Calibration;
-use end::{End, POLLED, Queues, nanoseconds};
+use end::{CalibrationEnd, POLLED, Queues, nanoseconds};
 
 /// Receives and requests of a list: the thesis has 8.
 const LISTED: u32 = 8;
@@ -34,7 +34,7 @@ const ROUNDS_OF_STREAM: u32 = 8;
 
 /// Line of `--json`.
 #[derive(Serialize, Debug)]
-struct Line<'a> {
+struct CalibrationLine<'a> {
     device: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     slow: Option<f64>,
@@ -43,7 +43,7 @@ struct Line<'a> {
 }
 
 /// Measures the parameters of the device, and prints them.
-pub fn run(common: &Common) -> Outcome {
+pub fn run(common: &CommonArgs) -> CommandResult {
     let open = || session::card::open(common.device.as_deref()).map_err(as_usage);
     let near = open()?;
     // The same device, where its name says more than what was asked for.
@@ -51,10 +51,13 @@ pub fn run(common: &Common) -> Outcome {
     let slow = session::card::slow(near.name());
     let parameters = measure(&near, &far, ROUNDS, common.json)?;
     if common.json {
-        say!("{}", serde_json::to_string(&Line { device: near.name(), slow, parameters })?);
+        say!(
+            "{}",
+            serde_json::to_string(&CalibrationLine { device: near.name(), slow, parameters })?
+        );
         return Ok(());
     }
-    let mut table = Table::new(1, &["", "one, ns", "batched, ns"]);
+    let mut table = ResultTable::new(1, &["", "one, ns", "batched, ns"]);
     let of = parameters;
     for (name, one, batched) in [
         ("o_snd: post a request", of.o_snd_ns, Some(of.o_snd_batched_ns)),
@@ -81,22 +84,26 @@ pub fn run(common: &Common) -> Outcome {
 }
 
 /// Both ends of some queue pairs.
-struct Ends {
-    here: End,
-    there: End,
+struct CalibrationEnds {
+    here: CalibrationEnd,
+    there: CalibrationEnd,
 }
 
-impl Ends {
-    fn new(near: &Device, far: &Device, queues: Queues) -> Result<Ends> {
-        let (here, there) = (End::new(near, queues)?, End::new(far, queues)?);
+impl CalibrationEnds {
+    fn new(near: &Device, far: &Device, queues: Queues) -> Result<CalibrationEnds> {
+        let (here, there) = (CalibrationEnd::new(near, queues)?, CalibrationEnd::new(far, queues)?);
         here.connect(&there)?;
         there.connect(&here)?;
-        Ok(Ends { here, there })
+        Ok(CalibrationEnds { here, there })
     }
 
     /// Those of a stream.
-    fn stream(near: &Device, far: &Device, pairs: u32, is_shared: bool) -> Result<Ends> {
-        Ends::new(near, far, Queues { pairs, depth: STREAM / pairs, bytes: SHORT, is_shared })
+    fn stream(near: &Device, far: &Device, pairs: u32, is_shared: bool) -> Result<CalibrationEnds> {
+        CalibrationEnds::new(
+            near,
+            far,
+            Queues { pairs, depth: STREAM / pairs, bytes: SHORT, is_shared },
+        )
     }
 
     /// Sends a message, and looks for it at the other end: returns the time from the post to the
@@ -126,7 +133,7 @@ impl Ends {
 
 /// Samples: at most one of each round.
 #[derive(Default)]
-struct Samples {
+struct CostSamples {
     post: Vec<f64>,
     post_of_list: Vec<f64>,
     take: Vec<f64>,
@@ -148,12 +155,12 @@ struct Samples {
 /// Measures all, in turn.
 fn measure(near: &Device, far: &Device, rounds: u32, json: bool) -> Result<Calibration> {
     let queues = Queues { pairs: 1, depth: POLLED, bytes: LONG, is_shared: false };
-    let mut ends = Ends::new(near, far, queues)?;
-    let mut one = Ends::stream(near, far, 1, false)?;
-    let mut several = Ends::stream(near, far, SEVERAL, false)?;
-    let mut shared = Ends::stream(near, far, SEVERAL, true)?;
+    let mut ends = CalibrationEnds::new(near, far, queues)?;
+    let mut one = CalibrationEnds::stream(near, far, 1, false)?;
+    let mut several = CalibrationEnds::stream(near, far, SEVERAL, false)?;
+    let mut shared = CalibrationEnds::stream(near, far, SEVERAL, true)?;
     let reads = ends.here.reads.min(ends.there.reads);
-    let mut samples = Samples::default();
+    let mut samples = CostSamples::default();
     let bar = progress::bar(rounds.into(), json);
     for round in 0..rounds {
         let alone = ends.round(&mut samples)?;
@@ -196,9 +203,9 @@ fn measure(near: &Device, far: &Device, rounds: u32, json: bool) -> Result<Calib
     })
 }
 
-impl Ends {
+impl CalibrationEnds {
     /// One sample of what a message costs: how long one alone takes to its receiver's poll.
-    fn round(&mut self, samples: &mut Samples) -> Result<f64> {
+    fn round(&mut self, samples: &mut CostSamples) -> Result<f64> {
         // One message: its post, its arrival, its completion.
         samples.receive.push(self.there.receive(1)?);
         let (alone, found) = self.send_one(SHORT)?;

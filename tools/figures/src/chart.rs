@@ -1,13 +1,13 @@
 //! Selects what the charts of a figure show: one chart for each y axis.
 
 use super::experiment::{Axis, Experiment, Y};
-use super::plot::{Plot, PlotAxis, PlotLine, PlotPoint, Style};
+use super::plot::{LineStyle, Plot, PlotAxis, PlotLine, PlotPoint};
 use super::report::{Figure, Manifest, Series};
 use super::scale::digits;
 
 /// The names of two compared reports.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Names<'a> {
+pub(super) struct ReportNames<'a> {
     pub(super) a: &'a str,
     pub(super) b: &'a str,
 }
@@ -16,7 +16,7 @@ pub(super) struct Names<'a> {
 pub(super) fn of_one(figure: &Figure, manifest: &Manifest) -> Vec<Plot> {
     let experiment = &figure.experiment;
     let lines = |y: &Y| {
-        let mut lines = measured(figure, y, Style::Measured, &|case| case.to_owned());
+        let mut lines = measured(figure, y, LineStyle::Measured, &|case| case.to_owned());
         lines.extend(predicted(figure, y));
         lines.extend(papers(experiment, y).into_iter().filter(|_| manifest.takes_card_time()));
         lines
@@ -28,13 +28,13 @@ pub(super) fn of_one(figure: &Figure, manifest: &Manifest) -> Vec<Plot> {
 pub(super) fn of_two(
     (a, of_a): (&Figure, &Manifest),
     (b, of_b): (&Figure, &Manifest),
-    names: Names<'_>,
+    names: ReportNames<'_>,
 ) -> Vec<Plot> {
     let (experiment, cores) = (&a.experiment, of_a.cores.min(of_b.cores));
     let compares = of_a.takes_card_time() || of_b.takes_card_time();
     let lines = |y: &Y| {
-        let mut lines = measured(a, y, Style::Measured, &|case| format!("{case}, {}", names.a));
-        lines.extend(measured(b, y, Style::Other, &|case| format!("{case}, {}", names.b)));
+        let mut lines = measured(a, y, LineStyle::Measured, &|case| format!("{case}, {}", names.a));
+        lines.extend(measured(b, y, LineStyle::Other, &|case| format!("{case}, {}", names.b)));
         lines.extend(papers(experiment, y).into_iter().filter(|_| compares));
         lines
     };
@@ -80,7 +80,12 @@ fn described(y: &Y, lines: &[PlotLine]) -> String {
     said.collect::<Vec<_>>().join("; ") + "."
 }
 
-fn measured(figure: &Figure, y: &Y, style: Style, label: &dyn Fn(&str) -> String) -> Vec<PlotLine> {
+fn measured(
+    figure: &Figure,
+    y: &Y,
+    style: LineStyle,
+    label: &dyn Fn(&str) -> String,
+) -> Vec<PlotLine> {
     let line = |(index, series): (usize, &Series)| PlotLine {
         label: label(&series.case),
         style,
@@ -93,7 +98,7 @@ fn measured(figure: &Figure, y: &Y, style: Style, label: &dyn Fn(&str) -> String
 
 fn marks(series: &Series, y: &Y) -> Vec<PlotPoint> {
     let divisor = y.divisor();
-    let mark = |point: &super::report::Point| {
+    let mark = |point: &super::report::ReportPoint| {
         let spread = point.values.get(&y.key)?.spread()?;
         Some(PlotPoint {
             x: point.x as f64,
@@ -115,7 +120,7 @@ fn predicted<'a>(figure: &'a Figure, y: &'a Y) -> impl Iterator<Item = PlotLine>
         let index =
             cases.iter().position(|known| Some(&*known.label) == case).unwrap_or(cases.len());
         let marks = curve.points.iter().map(|(x, y)| PlotPoint::at(*x, *y)).collect();
-        PlotLine { label: curve.label.clone(), style: Style::Predicted, index, marks }
+        PlotLine { label: curve.label.clone(), style: LineStyle::Predicted, index, marks }
     })
 }
 
@@ -127,8 +132,8 @@ fn papers(experiment: &Experiment, y: &Y) -> Vec<PlotLine> {
     let line = |(index, paper): (usize, &super::experiment::Paper)| {
         let points = paper.points.iter().map(|(x, y)| PlotPoint::at(*x, *y));
         let (style, marks) = match paper.level {
-            None => (Style::Paper, points.collect()),
-            Some(level) => (Style::Level, ends().map(|x| PlotPoint::at(x, level)).collect()),
+            None => (LineStyle::Paper, points.collect()),
+            Some(level) => (LineStyle::Level, ends().map(|x| PlotPoint::at(x, level)).collect()),
         };
         PlotLine { label: paper.label.clone(), style, index, marks }
     };

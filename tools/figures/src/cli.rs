@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base::cli::{Rounds, seconds};
+use base::cli::{RoundsArgs, seconds};
 use clap::{ArgGroup, Args as ClapArgs};
 
 /// Flags of `figures`.
 #[derive(ClapArgs, Debug, Clone)]
 #[command(group = ArgGroup::new("what").args(["list", "print", "render", "compare", "model"]))]
-pub struct Figures {
+pub struct FiguresArgs {
     /// Experiments, by the names that --list shows, or files of your own (.toml) [default: all of
     /// the command's]
     #[arg(value_name = "NAME|FILE", conflicts_with_all = ["render", "compare"])]
@@ -44,7 +44,7 @@ pub struct Figures {
     pub(crate) quick: bool,
     /// Rounds of each point, in turn with those of the figure's other points [default: 3; with
     /// --quick 1]
-    #[arg(long, value_name = "N", conflicts_with_all = ["list", "print", "render", "compare", "model"], value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
+    #[arg(long, value_name = "N", conflicts_with_all = ["list", "print", "render", "compare", "model"], value_parser = clap::value_parser!(u32).range(1..=i64::from(RoundsArgs::MOST)))]
     pub(crate) rounds: Option<u32>,
     /// Time that a round of a point takes, in seconds [default: 0.5; with --quick 0.1]
     #[arg(long, value_name = "S", conflicts_with_all = ["list", "print", "render", "compare", "model"], value_parser = seconds)]
@@ -60,12 +60,12 @@ pub struct Figures {
     pub(crate) check: bool,
 }
 
-impl Figures {
+impl FiguresArgs {
     /// Rounds of each point.
     pub(crate) fn rounds(&self) -> u32 {
         // In virtual time they are equal.
         let one = self.quick || self.world;
-        self.rounds.unwrap_or(if one { 1 } else { Rounds::DEFAULT })
+        self.rounds.unwrap_or(if one { 1 } else { RoundsArgs::DEFAULT })
     }
 
     /// Returns the time that a round takes, in milliseconds.

@@ -8,26 +8,26 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use base::cli::Common;
-use base::outcome::{Outcome, as_usage, say_all, usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandResult, as_usage, say_all, usage};
 use base::readable::counted_as;
 use base::say;
-use base::table::Table;
+use base::table::ResultTable;
 use serde::Serialize;
 
-use crate::cli::Figures;
-use crate::expect::Tally;
+use crate::cli::FiguresArgs;
+use crate::expect::StatusTally;
 use crate::headlines::{Compare, HEADLINES, Headline, Role};
-use crate::model::{self, Model};
+use crate::model::{self, DeviceModel};
 use crate::page;
-use crate::report::{Figure, Manifest, Report, replace};
-use named::{Named, experiments};
+use crate::report::{Figure, FiguresReport, Manifest, replace};
+use named::{NamedExperiment, experiments};
 
 pub use named::Parses;
 
 /// A line of `--list --json`.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct FigureLine<'a> {
     figure: &'a str,
     group: &'a str,
     title: &'a str,
@@ -53,7 +53,7 @@ struct Written {
 
 /// Runs experiments, lists them, or renders their reports. Files of experiments are checked by
 /// `parses`.
-pub fn run(common: &Common, options: &Figures, parses: Parses) -> Outcome {
+pub fn run(common: &CommonArgs, options: &FiguresArgs, parses: Parses) -> CommandResult {
     let shows = options.list || options.print || options.model.is_some();
     if !(shows || options.render.is_some() || options.compare.is_some()) {
         return measure(common, options, parses);
@@ -83,11 +83,11 @@ pub fn run(common: &Common, options: &Figures, parses: Parses) -> Outcome {
     }
 }
 
-fn list(common: &Common, experiments: &[Named]) -> Outcome {
-    let mut table = Table::new(1, &["name", "cases", "runs of\na round", "quick"]);
-    for Named { name, experiment, .. } in experiments {
+fn list(common: &CommonArgs, experiments: &[NamedExperiment]) -> CommandResult {
+    let mut table = ResultTable::new(1, &["name", "cases", "runs of\na round", "quick"]);
+    for NamedExperiment { name, experiment, .. } in experiments {
         let runs = |quick| experiment.runs(quick).count();
-        let line = Listed {
+        let line = FigureLine {
             figure: name,
             group: &experiment.group,
             title: &experiment.title,
@@ -108,9 +108,9 @@ fn list(common: &Common, experiments: &[Named]) -> Outcome {
     Ok(())
 }
 
-fn print(experiments: &[Named]) -> Outcome {
+fn print(experiments: &[NamedExperiment]) -> CommandResult {
     let one = experiments.len() == 1;
-    for (at, Named { name, text, .. }) in experiments.iter().enumerate() {
+    for (at, NamedExperiment { name, text, .. }) in experiments.iter().enumerate() {
         let before = if at > 0 { "\n" } else { "" };
         // The output for a single experiment is its file.
         let head = if one { String::new() } else { format!("{before}# {name}.toml\n") };
@@ -120,7 +120,7 @@ fn print(experiments: &[Named]) -> Outcome {
 }
 
 /// Runs experiments, and writes their report.
-fn measure(common: &Common, options: &Figures, parses: Parses) -> Outcome {
+fn measure(common: &CommonArgs, options: &FiguresArgs, parses: Parses) -> CommandResult {
     if options.out.is_none() {
         return Err(usage("--out DIR is missing: the folder for the report and its page"));
     }
@@ -130,7 +130,7 @@ fn measure(common: &Common, options: &Figures, parses: Parses) -> Outcome {
         _ => None,
     };
     let folder = folder(options)?;
-    let save = |report: &Report| write_report(folder, report);
+    let save = |report: &FiguresReport| write_report(folder, report);
     let (report, measured) = measure::measure(common, options, &experiments, begun, save)?;
     let shown = show(common, options, folder, &report);
     measured.and(shown)
@@ -153,9 +153,9 @@ struct HeadlineLine<'a> {
 }
 
 /// Prints the papers' figures beside a model: first what it predicts, then what has set its parameters.
-fn say_headlines(common: &Common, model: &Model) -> Result<()> {
+fn say_headlines(common: &CommonArgs, model: &DeviceModel) -> Result<()> {
     for (role, title) in [(Role::Prediction, "predictions"), (Role::Fit, "fits")] {
-        let mut table = Table::new(1, &[title, "paper", "model", "error", ""]);
+        let mut table = ResultTable::new(1, &[title, "paper", "model", "error", ""]);
         let mut reasons = String::new();
         for headline in HEADLINES.iter().filter(|headline| headline.role == role) {
             let Headline { source, what: figure, unit, paper, compare, why, .. } = *headline;
@@ -203,14 +203,21 @@ fn say_headlines(common: &Common, model: &Model) -> Result<()> {
 }
 
 /// Prints what a model makes of the papers' figures, and writes a page with its curves.
-fn predict(common: &Common, options: &Figures, name: &str, parses: Parses) -> Outcome {
+fn predict(
+    common: &CommonArgs,
+    options: &FiguresArgs,
+    name: &str,
+    parses: Parses,
+) -> CommandResult {
     let model = model::named(name).ok_or_else(|| usage(format!("--model {name}: unknown")))?;
     let experiments = experiments(&options.experiments, parses)?;
     say_headlines(common, &model)?;
     let Some(_) = &options.out else { return Ok(()) };
-    let mut report =
-        Report::new(Manifest { device: format!("the model of {name}"), ..Manifest::default() });
-    for Named { name, experiment, .. } in experiments {
+    let mut report = FiguresReport::new(Manifest {
+        device: format!("the model of {name}"),
+        ..Manifest::default()
+    });
+    for NamedExperiment { name, experiment, .. } in experiments {
         let mut figure = Figure::new(&name, experiment);
         model.draw(&mut figure, false);
         // Of what the model is not about there is nothing to show.
@@ -221,7 +228,7 @@ fn predict(common: &Common, options: &Figures, name: &str, parses: Parses) -> Ou
     write_report(folder(options)?, &report)
 }
 
-fn render(common: &Common, options: &Figures, report: &Path) -> Outcome {
+fn render(common: &CommonArgs, options: &FiguresArgs, report: &Path) -> CommandResult {
     let report = read(report)?;
     let folder = folder(options)?;
     write_report(folder, &report)?;
@@ -229,8 +236,13 @@ fn render(common: &Common, options: &Figures, report: &Path) -> Outcome {
 }
 
 /// Prints where the page of a report is, and the results of the expectations.
-fn show(common: &Common, options: &Figures, folder: &Path, report: &Report) -> Outcome {
-    let tally = Tally::of(report);
+fn show(
+    common: &CommonArgs,
+    options: &FiguresArgs,
+    folder: &Path,
+    report: &FiguresReport,
+) -> CommandResult {
+    let tally = StatusTally::count(report);
     let written = Written {
         page: folder.join(page::HTML).display().to_string(),
         figures: report.figures.len(),
@@ -245,7 +257,7 @@ fn show(common: &Common, options: &Figures, folder: &Path, report: &Report) -> O
     }
 }
 
-fn compare(common: &Common, options: &Figures, a: &Path, b: &Path) -> Outcome {
+fn compare(common: &CommonArgs, options: &FiguresArgs, a: &Path, b: &Path) -> CommandResult {
     let (a, b) = (read(a)?, read(b)?);
     let folder = folder(options)?;
     write(folder, &page::compare(&a, &b))?;
@@ -257,7 +269,7 @@ fn compare(common: &Common, options: &Figures, a: &Path, b: &Path) -> Outcome {
     )
 }
 
-fn print_result(common: &Common, written: &Written) -> Outcome {
+fn print_result(common: &CommonArgs, written: &Written) -> CommandResult {
     match common.json {
         true => say!("{}", serde_json::to_string(written)?),
         false => {
@@ -268,12 +280,12 @@ fn print_result(common: &Common, written: &Written) -> Outcome {
     Ok(())
 }
 
-fn read(report: &Path) -> Result<Report> {
-    Report::read(report).map_err(|e| as_usage(format!("{e:#}")))
+fn read(report: &Path) -> Result<FiguresReport> {
+    FiguresReport::read(report).map_err(|e| as_usage(format!("{e:#}")))
 }
 
 /// Creates the folder to write to.
-fn folder(options: &Figures) -> Result<&Path> {
+fn folder(options: &FiguresArgs) -> Result<&Path> {
     let folder = options.out.as_deref().context("--out is missing")?;
     let is_empty = match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
@@ -299,7 +311,7 @@ fn write(folder: &Path, page: &str) -> Result<()> {
 }
 
 /// Writes a report, its page, and its charts.
-fn write_report(folder: &Path, report: &Report) -> Result<()> {
+fn write_report(folder: &Path, report: &FiguresReport) -> Result<()> {
     report.save(folder)?;
     let charts = folder.join(page::CHARTS);
     fs::create_dir_all(&charts).with_context(|| charts.display().to_string())?;

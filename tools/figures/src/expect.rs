@@ -3,15 +3,15 @@
 use core::ops::RangeInclusive;
 
 use super::experiment::{
-    Axis as _, Direction, Expect, Experiment, Linear, Monotone, Number, Peak, Plateau, Ratio,
-    Shape, Value, Y,
+    Axis as _, Expect, ExpectedShape, Experiment, FlagNumber, Linear, Monotone, MonotoneDirection,
+    Peak, Plateau, PointValue, Ratio, Y,
 };
-use super::report::{Figure, Manifest, Report, Series};
+use super::report::{Figure, FiguresReport, Manifest, Series};
 use super::scale::{digits, value_of_x};
 
 /// The result of an expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum ExpectationStatus {
     Passed,
     /// It holds, and is not half or more than twice what the paper has.
     Weaker,
@@ -24,12 +24,12 @@ pub(crate) enum Status {
 
 /// An expectation, the value found, and whether it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct ExpectationVerdict {
     pub(crate) expected: String,
     /// The sentence of the source that it stands for.
     pub(crate) claim: Option<String>,
     pub(crate) found: String,
-    pub(crate) status: Status,
+    pub(crate) status: ExpectationStatus,
 }
 
 /// Number of failed expectations that are named in words.
@@ -37,7 +37,7 @@ const MOST_MISSES: usize = 4;
 
 /// Numbers of expectations by status.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Tally {
+pub(crate) struct StatusTally {
     pub(crate) passed: usize,
     pub(crate) weaker: usize,
     pub(crate) failed: usize,
@@ -46,27 +46,27 @@ pub(crate) struct Tally {
     pub(crate) misses: Vec<String>,
 }
 
-impl Tally {
+impl StatusTally {
     /// Evaluates all figures of a report.
-    pub(crate) fn of(report: &Report) -> Tally {
+    pub(crate) fn count(report: &FiguresReport) -> StatusTally {
         let Manifest { device, quick, .. } = &report.manifest;
-        let mut tally = Tally::default();
+        let mut tally = StatusTally::default();
         let all = report.figures.iter().flat_map(|figure| {
             verdicts(figure, device, *quick).into_iter().map(|verdict| (&figure.name, verdict))
         });
         for (figure, verdict) in all {
             match verdict.status {
-                Status::Passed => tally.passed += 1,
-                Status::Weaker => tally.weaker += 1,
-                Status::Failed => {
+                ExpectationStatus::Passed => tally.passed += 1,
+                ExpectationStatus::Weaker => tally.weaker += 1,
+                ExpectationStatus::Failed => {
                     tally.failed += 1;
                     if tally.misses.len() < MOST_MISSES {
-                        let Verdict { expected, found, .. } = verdict;
+                        let ExpectationVerdict { expected, found, .. } = verdict;
                         tally.misses.push(format!("{figure}: {expected}; found {found}"));
                     }
                 }
-                Status::NotMeasured => tally.not_measured += 1,
-                Status::Elsewhere => {}
+                ExpectationStatus::NotMeasured => tally.not_measured += 1,
+                ExpectationStatus::Elsewhere => {}
             }
         }
         tally
@@ -74,7 +74,7 @@ impl Tally {
 
     /// Result of `--check`; the error names the expectations that do not hold.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let Tally { passed, weaker, failed, not_measured, misses } = self;
+        let StatusTally { passed, weaker, failed, not_measured, misses } = self;
         let passed = passed + weaker;
         match failed {
             0 if passed == 0 && *not_measured > 0 => Err(
@@ -93,17 +93,17 @@ impl Tally {
 }
 
 /// Evaluates the expectations about this device, in the order of the file.
-pub(crate) fn verdicts(figure: &Figure, device: &str, quick: bool) -> Vec<Verdict> {
+pub(crate) fn verdicts(figure: &Figure, device: &str, quick: bool) -> Vec<ExpectationVerdict> {
     let of = |expect: &Expect| {
         let (found, status) = match expect.on.as_deref() {
             Some(on) if !is_on(device, on) => {
-                (format!("only on {}", on.trim_start_matches('=')), Status::Elsewhere)
+                (format!("only on {}", on.trim_start_matches('=')), ExpectationStatus::Elsewhere)
             }
             _ => found(figure, expect, quick)
-                .unwrap_or_else(|| ("not measured".into(), Status::NotMeasured)),
+                .unwrap_or_else(|| ("not measured".into(), ExpectationStatus::NotMeasured)),
         };
         let expected = expected(&figure.experiment, expect);
-        Verdict { expected, claim: expect.claim.clone(), found, status }
+        ExpectationVerdict { expected, claim: expect.claim.clone(), found, status }
     };
     figure.experiment.expects.iter().map(of).collect()
 }
@@ -114,21 +114,21 @@ fn is_on(device: &str, on: &str) -> bool {
 }
 
 /// The value found, and whether the expectation holds; `None` if points are missing.
-type Found = Option<(String, Status)>;
+type FoundValue = Option<(String, ExpectationStatus)>;
 
-fn status(holds: bool) -> Status {
-    if holds { Status::Passed } else { Status::Failed }
+fn status(holds: bool) -> ExpectationStatus {
+    if holds { ExpectationStatus::Passed } else { ExpectationStatus::Failed }
 }
 
-fn found(figure: &Figure, expect: &Expect, quick: bool) -> Found {
+fn found(figure: &Figure, expect: &Expect, quick: bool) -> FoundValue {
     let y = figure.experiment.axis(expect.y.as_deref())?;
     match expect.shapes().next()? {
-        Shape::Value(value) => found_value(figure, value, y, quick),
-        Shape::Ratio(ratio) => found_ratio(figure, ratio, &y.key),
-        Shape::Monotone(monotone) => found_monotone(figure, monotone, &y.key, quick),
-        Shape::Plateau(plateau) => found_plateau(figure, plateau, &y.key, quick),
-        Shape::Peak(peak) => found_peak(figure, peak, &y.key, quick),
-        Shape::Linear(linear) => found_linear(figure, linear, &y.key, quick),
+        ExpectedShape::Value(value) => found_value(figure, value, y, quick),
+        ExpectedShape::Ratio(ratio) => found_ratio(figure, ratio, &y.key),
+        ExpectedShape::Monotone(monotone) => found_monotone(figure, monotone, &y.key, quick),
+        ExpectedShape::Plateau(plateau) => found_plateau(figure, plateau, &y.key, quick),
+        ExpectedShape::Peak(peak) => found_peak(figure, peak, &y.key, quick),
+        ExpectedShape::Linear(linear) => found_linear(figure, linear, &y.key, quick),
     }
 }
 
@@ -136,8 +136,8 @@ fn found(figure: &Figure, expect: &Expect, quick: bool) -> Found {
 fn expected(experiment: &Experiment, expect: &Expect) -> String {
     let y = experiment.axis(expect.y.as_deref());
     let what = y.map_or("", |y| y.label());
-    let at = |x: Number| value_of_x(x.0, experiment.x.unit());
-    let x = |x: Number| format!("{} {}", experiment.x.label(), at(x));
+    let at = |x: FlagNumber| value_of_x(x.0, experiment.x.unit());
+    let x = |x: FlagNumber| format!("{} {}", experiment.x.label(), at(x));
     let bounds = |at_least: Option<f64>, at_most: Option<f64>, unit: &str| {
         let bounds = [("at least", at_least), ("at most", at_most)];
         let bounds = bounds.iter().filter_map(|(word, n)| Some(format!("{word} {}{unit}", (*n)?)));
@@ -145,14 +145,14 @@ fn expected(experiment: &Experiment, expect: &Expect) -> String {
     };
     let Some(shape) = expect.shapes().next() else { return String::new() };
     let text = match shape {
-        Shape::Value(value) => {
+        ExpectedShape::Value(value) => {
             let at = value.x.map_or("each point".into(), x);
             let unit = y.map_or("", |y| y.unit());
             let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
             let bounds = bounds(value.at_least, value.at_most, &unit);
             format!("{}, {at}: {bounds}", value.case)
         }
-        Shape::Ratio(ratio) => {
+        ExpectedShape::Ratio(ratio) => {
             let from = x(ratio.x);
             let pair = match ratio.to_x {
                 Some(other) if ratio.of == ratio.to => {
@@ -167,15 +167,16 @@ fn expected(experiment: &Experiment, expect: &Expect) -> String {
             let paper = ratio.paper.map_or_else(String::new, |n| format!(" (the paper: {n})"));
             format!("{pair}: {bounds}{paper}")
         }
-        Shape::Monotone(monotone) => {
-            let way = if monotone.direction == Direction::Rising { "rises" } else { "falls" };
+        ExpectedShape::Monotone(monotone) => {
+            let way =
+                if monotone.direction == MonotoneDirection::Rising { "rises" } else { "falls" };
             let tolerance = match monotone.tolerance_percent {
                 0.0 => String::new(),
                 percent => format!(", but for {percent} %"),
             };
             format!("{} {way}{tolerance}", monotone.case)
         }
-        Shape::Plateau(Plateau { case, last, from, to, within_percent }) => {
+        ExpectedShape::Plateau(Plateau { case, last, from, to, within_percent }) => {
             let from = from.map_or(String::new(), |from| format!(" from {}", x(from)));
             let to = to.map_or(String::new(), |to| format!(" up to {}", x(to)));
             let points = match last {
@@ -184,13 +185,13 @@ fn expected(experiment: &Experiment, expect: &Expect) -> String {
             };
             format!("{points} of {case} lie within {within_percent} %")
         }
-        Shape::Peak(Peak { case, from, to, falls_to }) => {
+        ExpectedShape::Peak(Peak { case, from, to, falls_to }) => {
             let (from, to) = (x(*from), at(*to));
             format!(
                 "{case} is highest from {from} to {to}, and its last point is at most {falls_to} of that"
             )
         }
-        Shape::Linear(Linear { case, to, within_percent }) => {
+        ExpectedShape::Linear(Linear { case, to, within_percent }) => {
             let to = x(*to);
             format!(
                 "{case} grows as {} does up to {to}, within {within_percent} %",
@@ -202,7 +203,7 @@ fn expected(experiment: &Experiment, expect: &Expect) -> String {
 }
 
 /// Evaluates a value. Of several points, the one furthest beyond a bound is reported.
-fn found_value(figure: &Figure, value: &Value, y: &Y, quick: bool) -> Found {
+fn found_value(figure: &Figure, value: &PointValue, y: &Y, quick: bool) -> FoundValue {
     let points = match value.x {
         Some(x) => vec![(x.0, figure.series(&value.case)?.at(x.0)?.median(&y.key)?)],
         None => values_in(figure, &value.case, &y.key, 0..=u64::MAX, quick)?,
@@ -216,7 +217,7 @@ fn found_value(figure: &Figure, value: &Value, y: &Y, quick: bool) -> Found {
     Some((digits(worst), status(beyond(worst) <= 0.0)))
 }
 
-fn found_ratio(figure: &Figure, ratio: &Ratio, key: &str) -> Found {
+fn found_ratio(figure: &Figure, ratio: &Ratio, key: &str) -> FoundValue {
     let at = |case: &str, x: u64| figure.series(case)?.at(x)?.median(key);
     let of = at(&ratio.of, ratio.x.0)?;
     let to = at(&ratio.to, ratio.to_x.unwrap_or(ratio.x).0)?;
@@ -228,14 +229,14 @@ fn found_ratio(figure: &Figure, ratio: &Ratio, key: &str) -> Found {
         && ratio.at_most.is_none_or(|most| found <= most);
     // A number is reproduced within a factor of two.
     let is_near = ratio.paper.is_none_or(|paper| (0.5..=2.0).contains(&(found / paper)));
-    let status = if holds && !is_near { Status::Weaker } else { status(holds) };
+    let status = if holds && !is_near { ExpectationStatus::Weaker } else { status(holds) };
     Some((digits(found), status))
 }
 
-fn found_monotone(figure: &Figure, monotone: &Monotone, key: &str, quick: bool) -> Found {
+fn found_monotone(figure: &Figure, monotone: &Monotone, key: &str, quick: bool) -> FoundValue {
     let values = values_in(figure, &monotone.case, key, 0..=u64::MAX, quick)?;
     // A falling case is a rising one of the other sign.
-    let sign = if monotone.direction == Direction::Rising { 1.0 } else { -1.0 };
+    let sign = if monotone.direction == MonotoneDirection::Rising { 1.0 } else { -1.0 };
     let mut worst: f64 = 0.0;
     let mut best = f64::NEG_INFINITY;
     for (_, value) in values {
@@ -250,7 +251,7 @@ fn found_monotone(figure: &Figure, monotone: &Monotone, key: &str, quick: bool) 
     Some((found, status(worst <= monotone.tolerance_percent)))
 }
 
-fn found_plateau(figure: &Figure, plateau: &Plateau, key: &str, quick: bool) -> Found {
+fn found_plateau(figure: &Figure, plateau: &Plateau, key: &str, quick: bool) -> FoundValue {
     let case = figure.experiment.cases.iter().find(|case| case.label == plateau.case)?;
     // A quick run has fewer points: compare those in the range of the last points of a full run.
     let xs = figure.experiment.xs(false).iter().filter(|x| case.covers(**x));
@@ -267,7 +268,7 @@ fn found_plateau(figure: &Figure, plateau: &Plateau, key: &str, quick: bool) -> 
     Some((found, status(apart <= plateau.within_percent)))
 }
 
-fn found_peak(figure: &Figure, peak: &Peak, key: &str, quick: bool) -> Found {
+fn found_peak(figure: &Figure, peak: &Peak, key: &str, quick: bool) -> FoundValue {
     let values = values_in(figure, &peak.case, key, 0..=u64::MAX, quick)?;
     let (at, highest) = *values.iter().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let (_, last) = *values.last()?;
@@ -277,7 +278,7 @@ fn found_peak(figure: &Figure, peak: &Peak, key: &str, quick: bool) -> Found {
     Some((format!("highest at {at_x}, and {} of that at the end", digits(falls_to)), status(holds)))
 }
 
-fn found_linear(figure: &Figure, linear: &Linear, key: &str, quick: bool) -> Found {
+fn found_linear(figure: &Figure, linear: &Linear, key: &str, quick: bool) -> FoundValue {
     let values = values_in(figure, &linear.case, key, 0..=linear.to.0, quick)?;
     let (first_x, first) = *values.first()?;
     let off = |(x, value): &(u64, f64)| {

@@ -61,8 +61,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use parts::{
-    Axis, Case, Direction, Expect, Linear, MODELS, ModelCurve, Monotone, Number, Paper, Peak,
-    Plateau, Ratio, Scale, Shape, Value, X, Y,
+    Axis, Expect, ExpectedShape, FigureCase, FlagNumber, Linear, MODELS, ModelCurve, Monotone,
+    MonotoneDirection, Paper, Peak, Plateau, PointValue, Ratio, Scale, X, Y,
 };
 
 use super::location;
@@ -86,7 +86,7 @@ pub(crate) struct Experiment {
     /// One chart for each.
     pub(crate) y: Vec<Y>,
     #[serde(rename = "case")]
-    pub(crate) cases: Vec<Case>,
+    pub(crate) cases: Vec<FigureCase>,
     #[serde(rename = "paper", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) papers: Vec<Paper>,
     /// Curves that a model predicts.
@@ -108,7 +108,7 @@ pub(crate) struct ExperimentError {
 
 /// One run of the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run<'a> {
+pub(crate) struct CommandRun<'a> {
     pub(crate) case: &'a str,
     pub(crate) x: u64,
     /// The subcommand, and its flags.
@@ -158,10 +158,10 @@ impl Experiment {
     }
 
     /// The runs of one round: each case in turn at one x, then the next x.
-    pub(crate) fn runs(&self, quick: bool) -> impl Iterator<Item = Run<'_>> {
+    pub(crate) fn runs(&self, quick: bool) -> impl Iterator<Item = CommandRun<'_>> {
         self.xs(quick).iter().flat_map(|x| {
             let cases = self.cases.iter().filter(|case| case.covers(*x));
-            cases.map(|case| Run { case: &case.label, x: *x, words: case.run.words(*x) })
+            cases.map(|case| CommandRun { case: &case.label, x: *x, words: case.run.words(*x) })
         })
     }
 

@@ -8,7 +8,7 @@
 //! The axes of the thesis are in Gibit/s: a number that the text has from a chart is 7 % more in Gbit/s.
 
 use super::model::workload::Workload;
-use super::model::{Model, operations};
+use super::model::{DeviceModel, operations};
 use super::unit;
 use By::{Formula, Ratio, Run};
 use Compare::{About, AtLeast, AtMost};
@@ -56,7 +56,7 @@ pub(crate) enum By {
     Run(&'static str, &'static str),
     /// A run beside another one.
     Ratio(&'static str, &'static str, &'static str),
-    Formula(fn(&Model) -> f64),
+    Formula(fn(&DeviceModel) -> f64),
 }
 
 /// A number that a paper states.
@@ -97,7 +97,7 @@ impl Headline {
     const EXPLAINS: f64 = 0.15;
 
     /// The model's value; not a number where a row is wrong.
-    pub(crate) fn predicted(&self, model: &Model) -> f64 {
+    pub(crate) fn predicted(&self, model: &DeviceModel) -> f64 {
         let run = |line: &str, key: &str| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let load = Workload::parse(&words);

@@ -37,5 +37,5 @@ mod unit;
 #[cfg(test)]
 mod sample;
 
-pub use cli::Figures;
+pub use cli::FiguresArgs;
 pub use command::{Parses, run};

@@ -12,20 +12,20 @@ pub(crate) mod workload;
 use base::spread::Spread;
 
 use super::calibration::Calibration;
-use super::experiment::{Experiment, MODELS, Run};
+use super::experiment::{CommandRun, Experiment, MODELS};
 use super::report::{Figure, Predicted};
 use workload::{Carrier, Pattern, Workload};
 
 /// Cost of a call to its processor, in microseconds: for one item, and for each of a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Call {
+pub(crate) struct CallCost {
     pub(crate) one: f64,
     pub(crate) listed: f64,
     /// Items of that list.
     list: f64,
 }
 
-impl Call {
+impl CallCost {
     /// The cost of an item of a list of `items`: a part of the call, and its own.
     pub(crate) fn each(&self, items: f64) -> f64 {
         let own = (self.list * self.listed - self.one) / (self.list - 1.0);
@@ -35,13 +35,13 @@ impl Call {
 
 /// The parameters of a device: times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Model {
+pub(crate) struct DeviceModel {
     /// The processor posts a request. The thesis' fit.
-    pub(crate) o_snd: Call,
+    pub(crate) o_snd: CallCost,
     /// The processor takes a completion. The thesis' fit.
-    pub(crate) o_rcv: Call,
+    pub(crate) o_rcv: CallCost,
     /// The processor posts a receive. The thesis' fit.
-    pub(crate) o_post: Call,
+    pub(crate) o_post: CallCost,
     /// The processor takes a message of at most [`SMALL`] bytes, in addition: it arrives inside its
     /// completion ("inline receives"). Our fit to 11 M/s of N senders, 16 B.
     pub(crate) o_small: f64,
@@ -77,10 +77,10 @@ const SMALL: f64 = 32.0;
 const DEADLINE: f64 = 150.0;
 
 /// A ConnectX-5 with 100 Gbit/s; switch and link as in Derecho's text.
-pub(crate) const CONNECTX5: Model = Model {
-    o_snd: Call { one: 0.12, listed: 0.016, list: 8.0 },
-    o_rcv: Call { one: 0.052, listed: 0.017, list: 32.0 },
-    o_post: Call { one: 0.016, listed: 0.007, list: 8.0 },
+pub(crate) const CONNECTX5: DeviceModel = DeviceModel {
+    o_snd: CallCost { one: 0.12, listed: 0.016, list: 8.0 },
+    o_rcv: CallCost { one: 0.052, listed: 0.017, list: 32.0 },
+    o_post: CallCost { one: 0.016, listed: 0.007, list: 8.0 },
     o_small: 0.023,
     o_nic: 0.02,
     o_queue: 1.0 / 14.0,
@@ -96,7 +96,7 @@ pub(crate) const CONNECTX5: Model = Model {
 };
 
 /// The model of this name, one of [`MODELS`].
-pub(crate) fn named(name: &str) -> Option<Model> {
+pub(crate) fn named(name: &str) -> Option<DeviceModel> {
     (name == MODELS[0]).then_some(CONNECTX5)
 }
 
@@ -110,7 +110,7 @@ fn record(bytes: f64) -> f64 {
 }
 
 /// The limits of a stream of messages, in messages per microsecond.
-struct Limits {
+struct StreamLimits {
     /// One connection: its window, its sender's processor, its unit of the card.
     connection: f64,
     /// A thread that receives.
@@ -120,7 +120,7 @@ struct Limits {
 }
 
 /// Times in microseconds.
-impl Model {
+impl DeviceModel {
     /// From a post to its completion, of a message alone.
     pub(crate) fn g(&self, bytes: f64) -> f64 {
         self.g_fix + bytes * self.byte_alone
@@ -180,9 +180,9 @@ impl Model {
 }
 
 /// Rates per microsecond.
-impl Model {
+impl DeviceModel {
     fn rate(&self, load: &Workload) -> Option<f64> {
-        let Limits { connection, receiver, card } = self.limits(load)?;
+        let StreamLimits { connection, receiver, card } = self.limits(load)?;
         let shared = load.shares() && load.bytes > SMALL && load.carrier == Carrier::SendRecv;
         Some(least([
             load.senders * load.threads * connection,
@@ -192,7 +192,7 @@ impl Model {
         ]))
     }
 
-    fn limits(&self, load: &Workload) -> Option<Limits> {
+    fn limits(&self, load: &Workload) -> Option<StreamLimits> {
         match load.carrier {
             Carrier::SendRecv | Carrier::Write => Some(self.messages(load)),
             Carrier::DirectRead => Some(self.direct_read(load)),
@@ -201,14 +201,14 @@ impl Model {
         }
     }
 
-    fn messages(&self, load: &Workload) -> Limits {
+    fn messages(&self, load: &Workload) -> StreamLimits {
         let o_snd = self.o_snd.each(load.batch);
         let window = load.unacked / (o_snd + self.g(load.bytes));
         let receiver = match load.carrier {
             Carrier::Write => f64::INFINITY,
             _ => 1.0 / self.receives(load.bytes, load.polled, load.reposted),
         };
-        Limits {
+        StreamLimits {
             connection: least([window, 1.0 / o_snd, 1.0 / self.o_queue]),
             receiver,
             card: 1.0 / self.carries(load.bytes),
@@ -218,12 +218,12 @@ impl Model {
     /// The receiver takes the request, posts its receive again, posts the READ, takes its
     /// completion, and posts the acknowledgement, a WRITE. Behind a fence, one READ follows the
     /// other.
-    fn direct_read(&self, load: &Workload) -> Limits {
+    fn direct_read(&self, load: &Workload) -> StreamLimits {
         let read = self.read() + load.bytes * self.byte_alone;
         let all = self.hop() + read + self.o_snd.one + self.trip();
         let reads = if load.is_fenced { 1.0 } else { self.reads.min(load.unacked) };
         let works = 2.0 * self.o_rcv.one + self.o_post.one + 2.0 * self.o_snd.one;
-        Limits {
+        StreamLimits {
             connection: least([load.unacked / all, reads / read]),
             receiver: 1.0 / works,
             card: 1.0 / self.carries(load.bytes),
@@ -232,14 +232,14 @@ impl Model {
 
     /// Transfers of `transfer` bytes: one after the other, each with a READ of the tail before it;
     /// or several READs under way. Processors cost nothing: the texts have no number of a copy.
-    fn buffered_read(&self, load: &Workload, transfer: f64) -> Limits {
+    fn buffered_read(&self, load: &Workload, transfer: f64) -> StreamLimits {
         let link = transfer * self.byte;
         let (reads, time) = match load.is_ahead {
             true => (load.reads.min(self.reads), self.read() + link),
             false => (1.0, 2.0 * self.read() + link),
         };
         let connection = reads * transfer / time / record(load.bytes);
-        Limits {
+        StreamLimits {
             connection,
             // A receiver that waits for each READ has one under way, of one connection or another.
             receiver: if load.is_ahead { f64::INFINITY } else { connection },
@@ -248,12 +248,12 @@ impl Model {
     }
 
     /// WRITEs of at least `transfer` bytes. Processors cost nothing but the posts.
-    fn buffered_write(&self, load: &Workload, transfer: f64) -> Limits {
+    fn buffered_write(&self, load: &Workload, transfer: f64) -> StreamLimits {
         let transfer = transfer.max(record(load.bytes));
         let writes = if load.is_tail_written { 2.0 } else { 1.0 };
         let messages = transfer / record(load.bytes);
         let posts = writes * self.o_snd.each(writes);
-        Limits {
+        StreamLimits {
             connection: messages / posts.max(writes * self.o_queue),
             receiver: f64::INFINITY,
             card: messages / (writes * self.o_nic + transfer * self.byte),
@@ -278,11 +278,11 @@ pub(crate) fn operations(members: f64, every: f64) -> f64 {
 }
 
 /// Predictions of results.
-impl Model {
+impl DeviceModel {
     /// The network and both cards, of a device that was measured; nothing is known of its switch.
-    fn calibrated(of: &Calibration) -> Model {
-        let call = |one, listed, list| Call { one: one / 1e3, listed: listed / 1e3, list };
-        Model {
+    fn calibrated(of: &Calibration) -> DeviceModel {
+        let call = |one, listed, list| CallCost { one: one / 1e3, listed: listed / 1e3, list };
+        DeviceModel {
             o_snd: call(of.o_snd_ns, of.o_snd_batched_ns, 8.0),
             o_rcv: call(of.o_rcv_ns, of.o_rcv_batched_ns, 32.0),
             o_post: call(of.o_post_ns, of.o_post_batched_ns, 8.0),
@@ -341,7 +341,7 @@ impl Model {
         divisor: f64,
         quick: bool,
     ) -> Vec<(f64, f64)> {
-        let point = |run: Run<'_>| {
+        let point = |run: CommandRun<'_>| {
             let value = self.predict(&Workload::parse(&run.words)?, key)?;
             Some((run.x as f64, value / divisor)).filter(|_| value.is_finite())
         };
@@ -360,7 +360,7 @@ pub(crate) struct CurveError {
 
 impl CurveError {
     /// That of a curve which predicts a case; nothing without points to compare.
-    pub(crate) fn of(figure: &Figure, curve: &Predicted) -> Option<CurveError> {
+    pub(crate) fn compare(figure: &Figure, curve: &Predicted) -> Option<CurveError> {
         let series = figure.series(curve.case.as_deref()?)?;
         let divisor = figure.experiment.axis(Some(&curve.y))?.divisor();
         let errors: Vec<(f64, u64)> = curve
@@ -395,7 +395,7 @@ pub(crate) fn add_curves(figure: &mut Figure, quick: bool, device: Option<&Calib
         figure.predicted.push(Predicted { label, case, y: y.key.clone(), points });
     }
     if let Some(calibration) = device {
-        Model::calibrated(calibration).draw(figure, quick);
+        DeviceModel::calibrated(calibration).draw(figure, quick);
     }
 }
 

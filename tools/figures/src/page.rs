@@ -5,11 +5,11 @@ mod requirements;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::chart::{Names, of_one, of_two};
-use super::expect::{Tally, verdicts};
+use super::chart::{ReportNames, of_one, of_two};
+use super::expect::{StatusTally, verdicts};
 use super::experiment::Experiment;
 use super::plot;
-use super::report::{CSV, Figure, JSON, Manifest, Report};
+use super::report::{CSV, Figure, FiguresReport, JSON, Manifest};
 
 /// The name of the page in the folder of a report.
 pub(crate) const HTML: &str = "index.html";
@@ -21,7 +21,7 @@ pub(crate) const CHARTS: &str = "charts";
 
 /// Each chart of a report as a file of SVG: its name, within a folder whatever the figure is called,
 /// and what it has.
-pub(crate) fn charts(report: &Report) -> Vec<(String, String)> {
+pub(crate) fn charts(report: &FiguresReport) -> Vec<(String, String)> {
     let mut files: Vec<(String, String)> = Vec::new();
     for figure in &report.figures {
         let plots = of_one(figure, &report.manifest);
@@ -44,9 +44,9 @@ pub(crate) fn charts(report: &Report) -> Vec<(String, String)> {
 ///
 /// # Errors
 /// The report cannot be serialised as JSON or CSV, which the page embeds.
-pub(crate) fn page(report: &Report) -> anyhow::Result<String> {
+pub(crate) fn page(report: &FiguresReport) -> anyhow::Result<String> {
     let manifest = &report.manifest;
-    let tally = Tally::of(report);
+    let tally = StatusTally::count(report);
     let (json, csv) = (report.json()?, report.csv()?);
     let body = html! {
         header {
@@ -77,10 +77,10 @@ pub(crate) fn page(report: &Report) -> anyhow::Result<String> {
 }
 
 /// Renders two reports as one page.
-pub(crate) fn compare(a: &Report, b: &Report) -> String {
+pub(crate) fn compare(a: &FiguresReport, b: &FiguresReport) -> String {
     let pairs: Vec<(&Figure, &Figure)> =
         a.figures.iter().filter_map(|figure| Some((figure, b.figure(&figure.name)?))).collect();
-    let alone = |these: &Report, others: &Report| -> Vec<String> {
+    let alone = |these: &FiguresReport, others: &FiguresReport| -> Vec<String> {
         let names = these.figures.iter().map(|figure| &figure.name);
         names.filter(|name| others.figure(name).is_none()).cloned().collect()
     };
@@ -186,7 +186,7 @@ fn shown(figure: &Figure, manifest: &Manifest) -> Markup {
 /// A figure of two reports: both in each chart, and their ratios.
 fn both(a: &Figure, b: &Figure, of_a: &Manifest, of_b: &Manifest) -> Markup {
     let experiment = &a.experiment;
-    let names = Names { a: "A", b: "B" };
+    let names = ReportNames { a: "A", b: "B" };
     html! {
         article id=(a.name) {
             (parts::heading(&a.name, experiment))

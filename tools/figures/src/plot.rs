@@ -51,7 +51,7 @@ pub(super) struct PlotAxis {
 #[derive(Debug, Clone)]
 pub(super) struct PlotLine {
     pub(super) label: String,
-    pub(super) style: Style,
+    pub(super) style: LineStyle,
     /// Selects colour and marker.
     pub(super) index: usize,
     pub(super) marks: Vec<PlotPoint>,
@@ -59,7 +59,7 @@ pub(super) struct PlotLine {
 
 /// The source of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum LineStyle {
     Measured,
     /// The second of two reports: dotted, hollow markers.
     Other,
@@ -88,23 +88,23 @@ impl PlotPoint {
 
 /// The width that a chart is laid out for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum ChartWidth {
     Wide,
     Narrow,
 }
 
-impl Format {
+impl ChartWidth {
     fn size(self) -> (f64, f64) {
         match self {
-            Format::Wide => (720.0, 300.0),
-            Format::Narrow => (344.0, 230.0),
+            ChartWidth::Wide => (720.0, 300.0),
+            ChartWidth::Narrow => (344.0, 230.0),
         }
     }
 
     fn class(self) -> &'static str {
         match self {
-            Format::Wide => "wide",
-            Format::Narrow => "narrow",
+            ChartWidth::Wide => "wide",
+            ChartWidth::Narrow => "narrow",
         }
     }
 }
@@ -152,7 +152,7 @@ pub(super) const STYLE: &str = include_str!("plot/chart.css");
 impl Plot {
     /// The chart as a file of its own: its colours are those of the reader's system, light or dark.
     pub(super) fn file(&self) -> String {
-        let drawing = self.layout(Format::Wide);
+        let drawing = self.layout(ChartWidth::Wide);
         let file = html! {
             svg xmlns="http://www.w3.org/2000/svg" width=(drawing.width) height=(drawing.height)
                 viewBox=(format!("0 0 {} {}", drawing.width, drawing.height)) role="img"
@@ -168,7 +168,7 @@ impl Plot {
     }
 
     /// The chart as an SVG element. `id` is unique in the page.
-    pub(super) fn svg(&self, format: Format, id: &str) -> Markup {
+    pub(super) fn svg(&self, format: ChartWidth, id: &str) -> Markup {
         let id = format!("{id}-{}", format.class());
         let drawing = self.layout(format);
         html! {
@@ -184,15 +184,17 @@ impl Plot {
 
     /// Reports whether it has a line of points that were measured, or are predicted.
     pub(super) fn has_results(&self) -> bool {
-        let is_result = |style| matches!(style, Style::Measured | Style::Other | Style::Predicted);
+        let is_result =
+            |style| matches!(style, LineStyle::Measured | LineStyle::Other | LineStyle::Predicted);
         self.lines.iter().any(|line| is_result(line.style))
     }
 
     /// Computes the positions of all elements.
-    pub(super) fn layout(&self, format: Format) -> Drawing {
+    pub(super) fn layout(&self, format: ChartWidth) -> Drawing {
         let (width, height) = format.size();
         let marks = || self.lines.iter().flat_map(|line| &line.marks);
-        let x = AxisRange::of(self.x.scale, marks().map(|m| m.x).chain(self.xs.iter().copied()));
+        let x =
+            AxisRange::covering(self.x.scale, marks().map(|m| m.x).chain(self.xs.iter().copied()));
         let y = AxisRange::rounded(self.y.scale, marks().flat_map(|m| [m.low, m.y, m.high]));
         let mut drawing = Drawing { width, height: 0.0, texts: Vec::new(), shapes: Vec::new() };
         let ticks = self.y_ticks(&y, height - 2.0 * ROW);
@@ -296,7 +298,7 @@ impl Drawing {
         let place = |mark: &PlotPoint| Some((frame.x(mark.x)?, frame.y(mark.y)?, *mark));
         let placed: Vec<(f64, f64, PlotPoint)> = line.marks.iter().filter_map(place).collect();
         let class = line.class();
-        if line.style != Style::Paper && placed.len() > 1 {
+        if line.style != LineStyle::Paper && placed.len() > 1 {
             let points: Vec<String> =
                 placed.iter().map(|(x, y, _)| format!("{},{}", px(*x), px(*y))).collect();
             self.shapes.push(html! {
@@ -309,7 +311,7 @@ impl Drawing {
             {
                 self.shapes.push(error_bar(&class, x, low, high));
             }
-            if line.style != Style::Predicted {
+            if line.style != LineStyle::Predicted {
                 let what = format!("{}, {}", line.label, plot.x_value(mark.x));
                 let apart = match mark.low < mark.high {
                     true => format!(" ({} to {})", digits(mark.low), digits(mark.high)),
@@ -358,10 +360,10 @@ fn sample(line: Option<&PlotLine>, x: f64, y: f64) -> Markup {
     };
     let (class, middle) = (line.class(), x + (SAMPLE - GAP) / 2.0);
     html! {
-        @if line.style != Style::Paper {
+        @if line.style != LineStyle::Paper {
             (segment(&format!("line {class}"), (x, y), (x + SAMPLE - GAP, y)))
         }
-        @if line.style != Style::Predicted {
+        @if line.style != LineStyle::Predicted {
             path class=(format!("mark {class}")) d=(shape(line.index, middle, y, RADIUS)) {}
         }
     }
@@ -370,11 +372,11 @@ fn sample(line: Option<&PlotLine>, x: f64, y: f64) -> Markup {
 impl PlotLine {
     fn class(&self) -> String {
         match self.style {
-            Style::Measured => format!("c{}", self.index),
-            Style::Other => format!("c{} other", self.index),
-            Style::Paper => "paper".into(),
-            Style::Level => "paper level".into(),
-            Style::Predicted => format!("c{} predicted", self.index),
+            LineStyle::Measured => format!("c{}", self.index),
+            LineStyle::Other => format!("c{} other", self.index),
+            LineStyle::Paper => "paper".into(),
+            LineStyle::Level => "paper level".into(),
+            LineStyle::Predicted => format!("c{} predicted", self.index),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use samples::Samples;
+pub(crate) use samples::RoundSamples;
 
 use super::calibration::Calibration;
 use super::experiment::Experiment;
@@ -28,7 +28,7 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// Everything that was measured.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct Report {
+pub(crate) struct FiguresReport {
     pub(crate) format: u32,
     pub(crate) manifest: Manifest,
     pub(crate) figures: Vec<Figure>,
@@ -92,12 +92,12 @@ pub(crate) struct Series {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) skipped: Option<String>,
     /// By rising x.
-    pub(crate) points: Vec<Point>,
+    pub(crate) points: Vec<ReportPoint>,
 }
 
 /// The samples at one x.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct Point {
+pub(crate) struct ReportPoint {
     pub(crate) x: u64,
     /// The command line that measures it.
     pub(crate) command: String,
@@ -105,7 +105,7 @@ pub(crate) struct Point {
     #[serde(default)]
     pub(crate) rounds: u32,
     /// By key of the result.
-    pub(crate) values: BTreeMap<String, Samples>,
+    pub(crate) values: BTreeMap<String, RoundSamples>,
 }
 
 /// Prediction of a model, in the units of the axes.
@@ -120,30 +120,30 @@ pub(crate) struct Predicted {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-impl Report {
+impl FiguresReport {
     /// Reads a report: its JSON, or the folder that has it.
-    pub(crate) fn read(path: &Path) -> Result<Report> {
+    pub(crate) fn read(path: &Path) -> Result<FiguresReport> {
         let file = if path.is_dir() { path.join(JSON) } else { path.to_owned() };
         if !file.exists() {
             bail!("{}: no report is there: name a folder that has {JSON}", path.display());
         }
         let text = super::text::read(&file, MOST_BYTES)?;
-        let report = Report::from_json(&text);
+        let report = FiguresReport::from_json(&text);
         report.with_context(|| {
             format!("{}: no report of figures that this version reads", file.display())
         })
     }
 
-    fn from_json(text: &str) -> Result<Report> {
+    fn from_json(text: &str) -> Result<FiguresReport> {
         #[derive(Deserialize)]
-        struct Format {
+        struct FormatOnly {
             format: u32,
         }
-        let Format { format } = serde_json::from_str(text)?;
+        let FormatOnly { format } = serde_json::from_str(text)?;
         if format != FORMAT {
             bail!("its format is {format}, and this command reads {FORMAT}");
         }
-        let report: Report = serde_json::from_str(text)?;
+        let report: FiguresReport = serde_json::from_str(text)?;
         for (at, figure) in report.figures.iter().enumerate() {
             if report.figures[..at].iter().any(|other| other.name == figure.name) {
                 bail!("figure {} occurs twice", figure.name);
@@ -207,7 +207,7 @@ impl Figure {
     }
 
     /// All points, each with its case.
-    pub(crate) fn points(&self) -> impl Iterator<Item = (&Series, &Point)> {
+    pub(crate) fn points(&self) -> impl Iterator<Item = (&Series, &ReportPoint)> {
         self.series.iter().flat_map(|series| series.points.iter().map(move |point| (series, point)))
     }
 
@@ -229,7 +229,7 @@ impl Figure {
         if !cases.eq(self.series.iter().map(|series| &series.case)) {
             bail!("its series differ from the cases");
         }
-        let rises = |points: &[Point]| points.windows(2).all(|pair| pair[0].x < pair[1].x);
+        let rises = |points: &[ReportPoint]| points.windows(2).all(|pair| pair[0].x < pair[1].x);
         if !self.series.iter().all(|series| rises(&series.points)) {
             bail!("its points are not in the order of x");
         }
@@ -237,7 +237,7 @@ impl Figure {
     }
 }
 
-impl Point {
+impl ReportPoint {
     /// The median of the samples of a key.
     pub(crate) fn median(&self, key: &str) -> Option<f64> {
         Some(self.values.get(key)?.spread()?.median)
@@ -246,7 +246,7 @@ impl Point {
 
 impl Series {
     /// Returns the point that was measured at `x`.
-    pub(crate) fn at(&self, x: u64) -> Option<&Point> {
+    pub(crate) fn at(&self, x: u64) -> Option<&ReportPoint> {
         self.points.iter().find(|point| point.x == x)
     }
 }

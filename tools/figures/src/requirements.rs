@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::experiment::{Axis, Y};
-use super::report::{Figure, Report};
+use super::report::{Figure, FiguresReport};
 use super::scale::{digits, value_of_x};
 
 /// The connections, in the order of the columns.
@@ -26,7 +26,7 @@ const TEXT: &str = include_str!("../requirements.toml");
 
 #[derive(Deserialize, Debug, Clone)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct RequirementsFile {
     #[serde(rename = "requirement")]
     requirements: Vec<Requirement>,
 }
@@ -40,7 +40,7 @@ pub(super) struct Requirement {
     /// Evidence for it: tests, pages, figures.
     pub(super) shown: String,
     #[serde(default)]
-    measured: Vec<Measured>,
+    measured: Vec<MeasuredFigure>,
     /// By connection.
     does: BTreeMap<String, String>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Requirement {
 /// A figure whose values are about a requirement.
 #[derive(Deserialize, Debug, Clone)]
 #[serde(deny_unknown_fields)]
-struct Measured {
+struct MeasuredFigure {
     figure: String,
     /// The key of the axis.
     y: String,
@@ -68,7 +68,7 @@ pub(super) struct Fact {
 /// # Errors
 /// None: a test reads the file.
 pub(super) fn all() -> anyhow::Result<Vec<Requirement>> {
-    Ok(toml::from_str::<File>(TEXT)?.requirements)
+    Ok(toml::from_str::<RequirementsFile>(TEXT)?.requirements)
 }
 
 impl Requirement {
@@ -78,8 +78,8 @@ impl Requirement {
     }
 
     /// Returns a report's measurements about it: the heading of each axis, and its facts.
-    pub(super) fn measured(&self, report: &Report) -> Vec<(String, Vec<Fact>)> {
-        let of = |measured: &Measured| {
+    pub(super) fn measured(&self, report: &FiguresReport) -> Vec<(String, Vec<Fact>)> {
+        let of = |measured: &MeasuredFigure| {
             let figure = report.figure(&measured.figure)?;
             let y = figure.experiment.axis(Some(&measured.y))?;
             let facts: Vec<Fact> =

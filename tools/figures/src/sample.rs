@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::builtin;
 use super::calibration::Calibration;
 use super::experiment::Experiment;
-use super::report::{Figure, Manifest, Predicted, Report};
+use super::report::{Figure, FiguresReport, Manifest, Predicted};
 
 /// Names that a page has to escape, and long ones.
 pub(super) fn manifest() -> Manifest {
@@ -64,8 +64,8 @@ pub(super) fn figure(name: &str, experiment: Experiment, factor: f64) -> Figure 
 }
 
 /// All of the command's experiments.
-pub(super) fn report(factor: f64) -> Report {
-    let mut report = Report::new(manifest());
+pub(super) fn report(factor: f64) -> FiguresReport {
+    let mut report = FiguresReport::new(manifest());
     for builtin in builtin::ALL {
         report.figures.push(figure(builtin.name, builtin.experiment().unwrap(), factor));
     }

@@ -21,7 +21,7 @@ const MOST_TICKS: usize = 64;
 
 impl AxisRange {
     /// The exact range of the values, for an x axis.
-    pub(super) fn of(scale: Scale, values: impl Iterator<Item = f64>) -> AxisRange {
+    pub(super) fn covering(scale: Scale, values: impl Iterator<Item = f64>) -> AxisRange {
         match extremes(scale, values) {
             None => AxisRange { scale, low: 1.0, high: 2.0 },
             Some((low, high)) if low < high => AxisRange { scale, low, high },

@@ -20,7 +20,7 @@ pub(crate) enum Quantity {
 
 impl Quantity {
     /// The quantity of a key of the JSON.
-    pub(crate) fn of(key: &str) -> Quantity {
+    pub(crate) fn for_key(key: &str) -> Quantity {
         let base = key.strip_suffix("_min").or(key.strip_suffix("_max")).unwrap_or(key);
         match base {
             _ if base.starts_with("latency_ns_") => Quantity::Time,
@@ -51,7 +51,7 @@ impl Quantity {
 /// # Errors
 /// The unit does not fit the key: the message lists those that do.
 pub(crate) fn divisor(key: &str, unit: &str) -> Result<f64, String> {
-    let units = Quantity::of(key).units();
+    let units = Quantity::for_key(key).units();
     if units.is_empty() {
         return Ok(1.0);
     }

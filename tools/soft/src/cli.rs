@@ -5,7 +5,7 @@ mod roced;
 mod soft;
 mod trace;
 
-pub use doctor::Doctor;
-pub use roced::Roced;
-pub use soft::Soft;
-pub use trace::Trace;
+pub use doctor::DoctorArgs;
+pub use roced::RocedArgs;
+pub use soft::SoftArgs;
+pub use trace::TraceArgs;

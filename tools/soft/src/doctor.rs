@@ -19,19 +19,19 @@ mod report;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::Context;
-use base::cli::Common;
-use base::outcome::{Failure, Outcome, as_usage, usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandError, CommandResult, as_usage, usage};
 use soft_rnic::Roce;
 
-use crate::cli::Doctor;
-pub use report::Failed;
-use report::Report;
+use crate::cli::DoctorArgs;
+use report::DoctorReport;
+pub use report::TestsFailed;
 
 /// Tests the device here, and the path to a peer if there is one.
 ///
 /// # Errors
-/// [`Failed`]: a test has failed.
-pub fn run(common: &Common, options: &Doctor) -> Outcome {
+/// [`TestsFailed`]: a test has failed.
+pub fn run(common: &CommonArgs, options: &DoctorArgs) -> CommandResult {
     let is_foreign = |flag: &&&str| !["--json", "--device"].contains(*flag);
     if let Some(flag) = common.given().iter().find(is_foreign) {
         return Err(usage(format!("{flag}: doctor measures nothing: leave {flag} out")));
@@ -49,7 +49,7 @@ pub fn run(common: &Common, options: &Doctor) -> Outcome {
     };
     let roce: Roce = text.parse().map_err(as_usage)?;
     let peer = options.connect.as_deref().map(|peer| address(peer, roce.ip)).transpose()?;
-    let mut report = Report::new(common.json);
+    let mut report = DoctorReport::new(common.json);
     let here = local::check(&mut report, &roce, options.listen || peer.is_some())?;
     match (here, peer) {
         (Some(here), Some(peer)) => path::check(&mut report, name, here, peer)?,
@@ -60,7 +60,7 @@ pub fn run(common: &Common, options: &Doctor) -> Outcome {
 }
 
 /// The address of a peer, of the same family as ours.
-fn address(peer: &str, ours: IpAddr) -> Result<SocketAddr, Failure> {
+fn address(peer: &str, ours: IpAddr) -> Result<SocketAddr, CommandError> {
     let text = peer.strip_prefix("roce:").unwrap_or(peer);
     let found = (text, Roce::UDP_PORT).to_socket_addrs();
     let mut all = found.with_context(|| format!("{peer}: no address is known of it"))?;

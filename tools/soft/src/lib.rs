@@ -25,4 +25,4 @@ pub mod roced;
 pub mod soft;
 pub mod trace;
 
-pub use cli::{Doctor, Roced, Soft, Trace};
+pub use cli::{DoctorArgs, RocedArgs, SoftArgs, TraceArgs};

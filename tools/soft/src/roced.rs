@@ -1,17 +1,17 @@
 //! `rdma-conn roced`: a process that keeps an address of the network bound.
 
 use anyhow::Context;
-use base::cli::Common;
-use base::outcome::{Outcome, usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandResult, usage};
 use base::{remark, signals};
 use host::channel::channel;
 use soft_rnic::Roce;
 
-use crate::cli::Roced;
+use crate::cli::RocedArgs;
 
 /// Is one of the processes of the address until a signal arrives. What others need of it, the
 /// device's own threads do.
-pub fn run(common: &Common, options: &Roced) -> Outcome {
+pub fn run(common: &CommonArgs, options: &RocedArgs) -> CommandResult {
     if let Some(flag) = common.given().first() {
         return Err(usage(format!("{flag}: roced only keeps an address bound: leave {flag} out")));
     }

@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
-use base::cli::Common;
-use base::outcome::{Failure, Outcome, usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandError, CommandResult, usage};
 use soft_rnic::faults::FaultPlan;
 
-use crate::cli::Soft;
+use crate::cli::SoftArgs;
 
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// Becomes the program: its exit status is that of the command, and it receives the signals. With
 /// `--check=fail`, `strict` and `--report` it waits for the program instead.
-pub fn run(common: &Common, options: &Soft) -> Outcome {
+pub fn run(common: &CommonArgs, options: &SoftArgs) -> CommandResult {
     if let Some(flag) = common.given().first() {
         return Err(usage(format!(
             "{flag}: soft only starts a program: leave {flag} out, or give it behind `--`"
@@ -35,7 +35,7 @@ pub fn run(common: &Common, options: &Soft) -> Outcome {
     refuse_flags(options, name, arguments)?;
     let trace = options.trace.as_deref().map(trace).transpose()?;
     let plan = options.faults.as_deref().map(plan).transpose()?;
-    let report = report::Report::of(&options.report)?;
+    let report = report::ReportFile::parse(&options.report)?;
     let path = program::find(name, std::env::var_os("PATH").as_deref())?;
     program::check(&path)?;
     let faults = options.faults.as_deref().zip(plan.as_ref()).map(seeded);
@@ -47,8 +47,8 @@ pub fn run(common: &Common, options: &Soft) -> Outcome {
         .arg0(name)
         .args(arguments)
         .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD).as_deref()));
-    let outcome = match options.check.as_deref().map(supervised::Fails::of) {
-        Some(fails) if fails != supervised::Fails::Never || report.is_some() => {
+    let outcome = match options.check.as_deref().map(supervised::FailCondition::from_flag) {
+        Some(fails) if fails != supervised::FailCondition::Never || report.is_some() => {
             let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
             supervised::run(program, &words.collect::<Vec<_>>(), (fails, report.as_ref()))
         }
@@ -58,7 +58,11 @@ pub fn run(common: &Common, options: &Soft) -> Outcome {
 }
 
 /// Refuses a name that is no program's, but a flag of this command that was written wrong.
-fn refuse_flags(options: &Soft, name: &OsStr, arguments: &[OsString]) -> Result<(), Failure> {
+fn refuse_flags(
+    options: &SoftArgs,
+    name: &OsStr,
+    arguments: &[OsString],
+) -> Result<(), CommandError> {
     let shown = name.to_string_lossy();
     if shown.starts_with('-') {
         return Err(usage(format!(
@@ -74,12 +78,12 @@ fn refuse_flags(options: &Soft, name: &OsStr, arguments: &[OsString]) -> Result<
 }
 
 /// Returns the absolute name of the program's trace: it holds wherever the program goes.
-fn trace(file: &Path) -> Result<PathBuf, Failure> {
+fn trace(file: &Path) -> Result<PathBuf, CommandError> {
     report::file_in_a_folder("--trace", file)
 }
 
 /// The faults that a text asks for.
-fn plan(text: &str) -> Result<FaultPlan, Failure> {
+fn plan(text: &str) -> Result<FaultPlan, CommandError> {
     text.parse().map_err(|e| usage(format!("--faults {text}: {e}")))
 }
 

@@ -5,27 +5,27 @@ mod json;
 mod text;
 mod why;
 
-use base::cli::Common;
-use base::outcome::{Outcome, usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandResult, usage};
 use base::say;
 
-use crate::cli::Trace;
+use crate::cli::TraceArgs;
 
 /// Requests of a queue that are printed unless all are asked for.
 const SHOWN: usize = 8;
 
 /// Prints what each traced process has posted and never seen complete, and why.
-pub fn run(common: &Common, options: &Trace) -> Outcome {
+pub fn run(common: &CommonArgs, options: &TraceArgs) -> CommandResult {
     if let Some(flag) = common.given().iter().find(|flag| **flag != "--json") {
         return Err(usage(format!("{flag}: trace only reads files: leave {flag} out")));
     }
     let found = files::read(&options.files)?;
     let shown = if options.all { usize::MAX } else { SHOWN };
-    let known = why::Known::of(&found);
+    let known = why::KnownTraces::index(&found);
     for i in 0..found.len() {
         let report = why::report(&known, i, options.events as usize);
         if common.json {
-            say!("{}", serde_json::to_string(&json::Line::of(&report))?);
+            say!("{}", serde_json::to_string(&json::TraceLine::from_findings(&report))?);
             continue;
         }
         if i > 0 {

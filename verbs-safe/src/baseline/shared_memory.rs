@@ -3,18 +3,17 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, memfd_create,
-};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use rustix::mm::munmap;
 use thiserror::Error;
 
 use crate::errno::{Errno, leaked};
 use crate::error::MapError;
-use crate::limit;
+use crate::region::memory::{Pages, map_file};
+use crate::region::mirrored::memory_file;
 use crate::region::shared::words;
 
 /// A file in memory that two processes have mapped: two counts, and messages behind them.
@@ -77,7 +76,8 @@ impl SharedMessages {
     /// [`SharedMessagesError`].
     pub fn new(slots: usize, size: usize) -> Result<SharedMessages, SharedMessagesError> {
         let bytes = bytes(slots, size)?;
-        let file = memory_file(bytes).map_err(|e| MapError::new("making a file", bytes, e))?;
+        let file = memory_file("shared-messages", bytes, Pages::Normal)
+            .map_err(|e| MapError::new("making a file", bytes, e))?;
         SharedMessages::map(file, slots, size, bytes)
     }
 
@@ -117,11 +117,7 @@ impl SharedMessages {
         bytes: usize,
     ) -> Result<SharedMessages, SharedMessagesError> {
         let error = |errno| MapError::new("mapping a file", bytes, errno);
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
-        let base = unsafe { mmap(null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }
-            .map_err(|e| error(e.into()))?;
-        let base = NonNull::new(base.cast()).ok_or(error(Errno::EINVAL))?;
+        let base = map_file(&file, 0, bytes).map_err(error)?;
         Ok(SharedMessages { base, slots, size, file })
     }
 
@@ -193,14 +189,6 @@ fn bytes(slots: usize, size: usize) -> Result<usize, SharedMessagesError> {
     let bytes = slots.checked_mul(size).and_then(|bytes| bytes.checked_add(MESSAGES_AT));
     let fits = slots > 0 && size > 0 && size.is_multiple_of(8);
     bytes.filter(|_| fits).ok_or(SharedMessagesError::Shape { slots, size })
-}
-
-fn memory_file(bytes: usize) -> Result<OwnedFd, Errno> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = memfd_create("shared-messages", flags)?;
-    limit::set_len(&file, bytes as u64)?;
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    Ok(file)
 }
 
 impl AsFd for SharedMessages {

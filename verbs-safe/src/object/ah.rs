@@ -1,20 +1,18 @@
 //! Address handles: where datagrams go.
 
-use std::fmt;
-use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use verbs_sys::{ibv_ah, ibv_ah_attr, ibv_gid, ibv_global_route};
 
 use crate::attr::{LinkLayer, PortAttr};
-use crate::errno::{Errno, leaked};
+use crate::errno::Errno;
 use crate::error::CreateAhError;
 use crate::object::completion::DatagramSource;
 use crate::object::context::{Context, PdInner, ProtectionDomain};
 use crate::object::endpoint::Endpoint;
 use crate::object::gid::{GidEntry, GidKind};
 use crate::object::grh::Grh;
+use crate::object::pointer::{ObjectPtr, destroyed};
 
 /// From where, and how, packets go to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,26 +48,16 @@ pub struct AddressHandle {
 }
 
 pub(crate) struct AhInner {
-    pub(crate) raw: NonNull<ibv_ah>,
-    pub(crate) pd: ManuallyDrop<Arc<PdInner>>,
+    pub(crate) raw: ObjectPtr<ibv_ah>,
+    pub(crate) pd: Arc<PdInner>,
 }
-
-// SAFETY: any thread may call verbs on an address handle.
-unsafe impl Send for AhInner {}
-// SAFETY: several threads may call verbs on one address handle at once; the fields are not changed
-// after it was made.
-unsafe impl Sync for AhInner {}
 
 impl Drop for AhInner {
     fn drop(&mut self) {
         // SAFETY: every queue with a request that may use the handle holds it, so that
         // none is left.
         let result = unsafe { (self.pd.context.table.destroy_ah)(self.raw.as_ptr()) };
-        match Errno::check(result) {
-            // SAFETY: dropped once, here.
-            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.pd) },
-            Err(errno) => leaked("an address handle", errno),
-        }
+        destroyed("an address handle", Errno::check(result), || self.pd.clone());
     }
 }
 
@@ -129,9 +117,8 @@ impl ProtectionDomain {
         let (table, pd) = (&self.inner.context.table, self.inner.raw.as_ptr());
         // SAFETY: the domain is alive, `attr` is a whole struct.
         let raw = unsafe { (table.create_ah)(pd, &mut attr) };
-        let raw = NonNull::new(raw).ok_or_else(|| CreateAhError::Refused(Errno::last()))?;
-        let pd = ManuallyDrop::new(self.inner.clone());
-        Ok(AddressHandle { inner: Arc::new(AhInner { raw, pd }) })
+        let raw = ObjectPtr::new(raw).map_err(CreateAhError::Refused)?;
+        Ok(AddressHandle { inner: Arc::new(AhInner { raw, pd: self.inner.clone() }) })
     }
 }
 
@@ -222,11 +209,7 @@ fn is_global(port: &PortAttr, local: Option<[u8; 16]>, remote: &Endpoint) -> boo
         || !(same_subnet || remote.gid == [0; 16])
 }
 
-impl fmt::Debug for AddressHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressHandle").finish_non_exhaustive()
-    }
-}
+debug_shows!(AddressHandle);
 
 #[cfg(test)]
 mod tests;

@@ -1,41 +1,30 @@
 //! Asynchronous events that were taken for a queue pair's sake, and wait for a caller that
 //! asks for all of them.
 
-use host::sync::{Mutex, MutexGuard, OnceLock};
+use host::sync::{Mutex, OnceLock};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use verbs_sys::ibv_event_type;
 
 use crate::errno::Errno;
+use crate::object::event::AsyncEvent;
 
 /// Events that are kept at most; the oldest are forgotten.
 const MOST: usize = 1024;
-
-/// An event, acknowledged: what happened, and the number of what it happened to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BacklogEvent {
-    pub(crate) event_type: ibv_event_type,
-    pub(crate) number: u32,
-}
 
 /// The events, and a descriptor for callers that wait for one.
 ///
 /// Invariant: once there is a descriptor, it has a token for each event.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    events: Mutex<VecDeque<BacklogEvent>>,
+    events: Mutex<VecDeque<AsyncEvent>>,
     wakeup: OnceLock<OwnedFd>,
 }
 
 impl Backlog {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<BacklogEvent>> {
-        self.events.lock()
-    }
-
-    pub(crate) fn put(&self, event: BacklogEvent) {
-        let mut events = self.lock();
+    pub(crate) fn put(&self, event: AsyncEvent) {
+        let mut events = self.events.lock();
         if events.len() == MOST {
             events.pop_front();
         } else if let Some(wakeup) = self.wakeup.get() {
@@ -45,8 +34,8 @@ impl Backlog {
         events.push_back(event);
     }
 
-    pub(crate) fn take(&self) -> Option<BacklogEvent> {
-        let mut events = self.lock();
+    pub(crate) fn take(&self) -> Option<AsyncEvent> {
+        let mut events = self.events.lock();
         let event = events.pop_front()?;
         if let Some(wakeup) = self.wakeup.get() {
             let _ = rustix::io::read(wakeup, &mut [0; 8]);
@@ -56,7 +45,7 @@ impl Backlog {
 
     /// Readable as long as there is an event.
     pub(crate) fn wakeup(&self) -> Result<BorrowedFd<'_>, Errno> {
-        let events = self.lock();
+        let events = self.events.lock();
         if self.wakeup.get().is_none() {
             let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             // The lock is held: no other thread sets it.

@@ -4,16 +4,16 @@ mod inner;
 mod waiter;
 mod waiting;
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use host::sync::Mutex;
+
 use crate::descriptor::{deadline, make_nonblocking, wait_readable};
-use crate::errno::Errno;
 use crate::error::{CreateChannelError, WaitError};
 use crate::object::context::Context;
+use crate::object::pointer::ObjectPtr;
 use waiter::ChannelWaiter;
 
 pub use inner::Armed;
@@ -74,9 +74,10 @@ impl Context {
     pub fn create_channel(&self) -> Result<CompletionChannel, CreateChannelError> {
         // SAFETY: the context is alive.
         let raw = unsafe { (self.inner.table.create_comp_channel)(self.inner.raw.as_ptr()) };
-        let raw = NonNull::new(raw).ok_or_else(|| CreateChannelError { errno: Errno::last() })?;
-        let inner = Arc::new(ChannelInner::new(raw, self.inner.clone()));
-        make_nonblocking(inner.as_fd()).map_err(|errno| CreateChannelError { errno })?;
+        let error = |errno| CreateChannelError { errno };
+        let (raw, context) = (ObjectPtr::new(raw).map_err(error)?, self.inner.clone());
+        let inner = Arc::new(ChannelInner { raw, context, waiting: Mutex::default() });
+        make_nonblocking(inner.as_fd()).map_err(error)?;
         Ok(CompletionChannel { inner })
     }
 }
@@ -137,8 +138,4 @@ impl AsFd for CompletionChannel {
     }
 }
 
-impl fmt::Debug for CompletionChannel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionChannel").finish_non_exhaustive()
-    }
-}
+debug_shows!(CompletionChannel);

@@ -274,14 +274,7 @@ impl fmt::Debug for Completion<'_> {
     }
 }
 
-impl fmt::Debug for CompletionBatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionBatch")
-            .field("capacity", &self.capacity())
-            .field("filled", &self.filled)
-            .finish_non_exhaustive()
-    }
-}
+debug_shows!(CompletionBatch: capacity(), filled);
 
 impl fmt::Debug for Drain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

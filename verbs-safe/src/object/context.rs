@@ -1,10 +1,7 @@
 //! An open device.
 
-use std::ffi::c_int;
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::fs::FileType;
@@ -12,12 +9,13 @@ use verbs_sys::{Table, ibv_access_flags, ibv_context, ibv_device_attr_ex, ibv_pd
 
 use crate::attr::{DeviceAttr, PortAttr};
 use crate::descriptor::make_nonblocking;
-use crate::errno::{Errno, leaked};
+use crate::errno::Errno;
 use crate::error::{
     AllocPdError, OpenDeviceError, QueryDeviceError, QueryPortError, RegisterError,
 };
 use crate::object::backlog::Backlog;
 use crate::object::device::Device;
+use crate::object::pointer::{ObjectPtr, destroyed};
 
 /// An open device. Clones are handles of the same one; it is closed when the
 /// last of them, and of everything made from it, is gone.
@@ -27,27 +25,18 @@ pub struct Context {
 }
 
 pub(crate) struct ContextInner {
-    pub(crate) raw: NonNull<ibv_context>,
+    pub(crate) raw: ObjectPtr<ibv_context>,
     pub(crate) table: Table,
     /// Asynchronous events that were taken and not asked for yet.
     pub(crate) backlog: Backlog,
-    device: ManuallyDrop<Device>,
+    device: Device,
 }
-
-// SAFETY: any thread may call all verbs on a context.
-unsafe impl Send for ContextInner {}
-// SAFETY: several threads may call all verbs on one context at once; the other fields are `Sync`.
-unsafe impl Sync for ContextInner {}
 
 impl Drop for ContextInner {
     fn drop(&mut self) {
         // SAFETY: everything made from the context holds it, so that nothing is left of it.
-        let closed = Errno::check(unsafe { (self.table.close_device)(self.raw.as_ptr()) });
-        match closed {
-            // SAFETY: dropped once, here.
-            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.device) },
-            Err(errno) => leaked("the context", errno),
-        }
+        let result = unsafe { (self.table.close_device)(self.raw.as_ptr()) };
+        destroyed("the context", Errno::check(result), || self.device.clone());
     }
 }
 
@@ -65,27 +54,15 @@ impl Device {
     /// # Errors
     /// [`OpenDeviceError`]: usually a missing permission, or a device that has gone.
     pub fn open(&self) -> Result<Context, OpenDeviceError> {
-        Context::adopt(self.open_raw()?, self.table(), self.clone())
+        let (raw, table, backlog) = (self.open_raw()?, self.table(), Backlog::default());
+        let inner = Arc::new(ContextInner { raw, table, backlog, device: self.clone() });
+        // Events are waited for with poll(2), which knows a timeout; taking one must not block.
+        make_nonblocking(inner.as_fd()).map_err(|errno| self.not_opened(errno))?;
+        Ok(Context { inner })
     }
 }
 
 impl Context {
-    /// Takes over a context that `table` has just opened.
-    fn adopt(
-        raw: NonNull<ibv_context>,
-        table: Table,
-        device: Device,
-    ) -> Result<Context, OpenDeviceError> {
-        let name = device.name().to_owned();
-        let inner = Arc::new({
-            let (backlog, device) = (Backlog::default(), ManuallyDrop::new(device));
-            ContextInner { raw, table, backlog, device }
-        });
-        // Events are waited for with poll(2), which knows a timeout; taking one must not block.
-        make_nonblocking(inner.as_fd()).map_err(|errno| OpenDeviceError { device: name, errno })?;
-        Ok(Context { inner })
-    }
-
     /// Reports whether the device is one of the kernel's, which registers memory through the
     /// kernel: its commands go to a character device. (The software device's descriptor is a file.)
     pub(crate) fn is_kernels(&self) -> bool {
@@ -200,8 +177,8 @@ impl Context {
     fn domain(&self, access: ibv_access_flags) -> Result<ProtectionDomain, AllocPdError> {
         // SAFETY: the context is alive.
         let raw = unsafe { (self.inner.table.alloc_pd)(self.inner.raw.as_ptr()) };
-        let raw = NonNull::new(raw).ok_or_else(|| AllocPdError { errno: Errno::last() })?;
-        let context = ManuallyDrop::new(self.inner.clone());
+        let raw = ObjectPtr::new(raw).map_err(|errno| AllocPdError { errno })?;
+        let context = self.inner.clone();
         Ok(ProtectionDomain { inner: Arc::new(PdInner { raw, context, access }) })
     }
 }
@@ -230,27 +207,17 @@ pub struct ProtectionDomain {
 }
 
 pub(crate) struct PdInner {
-    pub(crate) raw: NonNull<ibv_pd>,
-    pub(crate) context: ManuallyDrop<Arc<ContextInner>>,
+    pub(crate) raw: ObjectPtr<ibv_pd>,
+    pub(crate) context: Arc<ContextInner>,
     /// Access flags with which all regions are registered, besides their own.
     pub(crate) access: ibv_access_flags,
 }
 
-// SAFETY: any thread may call verbs on a protection domain.
-unsafe impl Send for PdInner {}
-// SAFETY: several threads may call verbs on one protection domain at once; the other fields are
-// `Sync`.
-unsafe impl Sync for PdInner {}
-
 impl Drop for PdInner {
     fn drop(&mut self) {
         // SAFETY: whatever was made in the domain holds it, so that nothing is left in it.
-        let result: c_int = unsafe { (self.context.table.dealloc_pd)(self.raw.as_ptr()) };
-        match Errno::check(result) {
-            // SAFETY: dropped once, here.
-            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.context) },
-            Err(errno) => leaked("a protection domain", errno),
-        }
+        let result = unsafe { (self.context.table.dealloc_pd)(self.raw.as_ptr()) };
+        destroyed("a protection domain", Errno::check(result), || self.context.clone());
     }
 }
 
@@ -262,8 +229,4 @@ impl ProtectionDomain {
     }
 }
 
-impl fmt::Debug for ProtectionDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProtectionDomain").finish_non_exhaustive()
-    }
-}
+debug_shows!(ProtectionDomain);

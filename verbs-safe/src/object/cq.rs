@@ -4,20 +4,19 @@ mod reservation;
 mod reservations;
 
 use std::ffi::{c_int, c_void};
-use std::fmt;
-use std::mem::ManuallyDrop;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use verbs_sys::{ibv_cq, ibv_poll_cq, ibv_req_notify_cq};
 
-use crate::errno::{Errno, leaked};
+use crate::errno::Errno;
 use crate::error::{ArmCqError, CreateCqError, PollCqError};
 use crate::ids::CqId;
 use crate::object::channel::{Armed, ChannelInner, CompletionChannel, QueueEvents};
 use crate::object::completion::CompletionBatch;
 use crate::object::context::{Context, ContextInner};
+use crate::object::pointer::{ObjectPtr, destroyed};
 use reservations::Reservations;
 
 pub(crate) use reservation::Reservation;
@@ -63,21 +62,16 @@ pub struct CompletionQueue {
 }
 
 pub(crate) struct CqInner {
-    pub(crate) raw: NonNull<ibv_cq>,
-    events: ManuallyDrop<Arc<QueueEvents>>,
+    pub(crate) raw: ObjectPtr<ibv_cq>,
+    events: Arc<QueueEvents>,
     reservations: Reservations,
     /// Counts how often a send queue of this completion queue has advanced far enough for
     /// old completions to be out of date; see `send::Epochs`.
     pub(crate) epoch: AtomicU64,
-    channel: ManuallyDrop<Option<Arc<ChannelInner>>>,
-    pub(crate) context: ManuallyDrop<Arc<ContextInner>>,
+    /// Dropped before its context.
+    channel: Option<Arc<ChannelInner>>,
+    pub(crate) context: Arc<ContextInner>,
 }
-
-// SAFETY: any thread may call verbs on a completion queue.
-unsafe impl Send for CqInner {}
-// SAFETY: several threads may call verbs on one completion queue at once; the other fields are
-// `Sync`.
-unsafe impl Sync for CqInner {}
 
 impl CqId {
     fn next() -> CqId {
@@ -116,17 +110,17 @@ impl Context {
         // SAFETY: context and channel are alive and belong together; the tag outlives the queue.
         let raw =
             unsafe { (self.inner.table.create_cq)(context, entries, tag, raw_channel, vector) };
-        let raw = NonNull::new(raw).ok_or_else(|| refused(Errno::last()))?;
+        let raw = ObjectPtr::new(raw).map_err(refused)?;
         // SAFETY: the queue was just made.
         let capacity = u32::try_from(unsafe { (*raw.as_ptr()).cqe }).unwrap_or(0);
         Ok(CompletionQueue {
             inner: Arc::new(CqInner {
                 raw,
-                events: ManuallyDrop::new(events),
+                events,
                 reservations: Reservations::new(capacity),
                 epoch: AtomicU64::new(0),
-                channel: ManuallyDrop::new(channel),
-                context: ManuallyDrop::new(self.inner.clone()),
+                channel,
+                context: self.inner.clone(),
             }),
         })
     }
@@ -142,7 +136,7 @@ impl CompletionQueue {
     /// Returns the count of completions that it holds: at least what was asked for.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.inner.reservations.capacity()
+        self.inner.reservations.capacity
     }
 
     /// Returns the count of completions that queue pairs have reserved room for.
@@ -193,10 +187,10 @@ impl CompletionQueue {
 
 impl CqInner {
     /// Acknowledges what was taken, and destroys the queue.
-    fn destroy(&mut self) -> Result<(), Errno> {
+    fn destroy(&self) -> Result<(), Errno> {
         let table = &self.context.table;
         // With the lock held no thread takes another event, for which destroying would wait.
-        let _taking = self.channel.as_ref().map(|c| c.lock());
+        let _taking = self.channel.as_ref().map(|c| c.waiting.lock());
         let taken = self.events.settle();
         // SAFETY: that many events were taken; every queue pair that uses the queue
         // holds it, so that none is left.
@@ -211,23 +205,9 @@ impl CqInner {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        match self.destroy() {
-            // SAFETY: dropped once, here; a channel goes before its context.
-            Ok(()) => unsafe {
-                ManuallyDrop::drop(&mut self.events);
-                ManuallyDrop::drop(&mut self.channel);
-                ManuallyDrop::drop(&mut self.context);
-            },
-            Err(errno) => leaked("a completion queue", errno),
-        }
+        let uses = || (self.events.clone(), self.channel.clone(), self.context.clone());
+        destroyed("a completion queue", self.destroy(), uses);
     }
 }
 
-impl fmt::Debug for CompletionQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueue")
-            .field("id", &self.id())
-            .field("capacity", &self.capacity())
-            .finish_non_exhaustive()
-    }
-}
+debug_shows!(CompletionQueue: id(), capacity());

@@ -1,14 +1,13 @@
 //! The list of devices of one provider.
 
 use std::ffi::{CStr, c_int};
-use std::fmt;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use verbs_sys::{Table, ibv_context, ibv_device};
 
 use crate::errno::Errno;
 use crate::error::{ListDevicesError, OpenDeviceError};
+use crate::object::pointer::ObjectPtr;
 
 /// The devices behind `table`. A kernel without RDMA has none, which is no error.
 ///
@@ -23,17 +22,16 @@ use crate::error::{ListDevicesError, OpenDeviceError};
 pub fn devices(table: Table) -> Result<Vec<Device>, ListDevicesError> {
     let mut count: c_int = 0;
     // SAFETY: `count` is writable.
-    let Some(array) = NonNull::new(unsafe { (table.get_device_list)(&mut count) }) else {
-        return match Errno::last() {
-            Errno::ENOSYS => Ok(Vec::new()),
-            errno => Err(ListDevicesError { errno }),
-        };
+    let array = match ObjectPtr::new(unsafe { (table.get_device_list)(&mut count) }) {
+        Ok(array) => array,
+        Err(Errno::ENOSYS) => return Ok(Vec::new()),
+        Err(errno) => return Err(ListDevicesError { errno }),
     };
     let list = Arc::new(DeviceList { table, array });
     let device = |i| {
         // SAFETY: the array has `count` entries, and then a NULL.
         let raw = unsafe { *array.as_ptr().add(i) };
-        NonNull::new(raw).map(|raw| Device::new(raw, list.clone()))
+        ObjectPtr::new(raw).ok().map(|raw| Device::new(raw, list.clone()))
     };
     Ok((0..usize::try_from(count).unwrap_or(0)).filter_map(device).collect())
 }
@@ -41,13 +39,8 @@ pub fn devices(table: Table) -> Result<Vec<Device>, ListDevicesError> {
 /// The array that libibverbs handed out; the devices in it live as long.
 struct DeviceList {
     table: Table,
-    array: NonNull<*mut ibv_device>,
+    array: ObjectPtr<*mut ibv_device>,
 }
-
-// SAFETY: the list is not changed after it was made, and any thread may free it.
-unsafe impl Send for DeviceList {}
-// SAFETY: the list is not changed after it was made, so that several threads may read it.
-unsafe impl Sync for DeviceList {}
 
 impl Drop for DeviceList {
     fn drop(&mut self) {
@@ -59,19 +52,14 @@ impl Drop for DeviceList {
 /// A device that can be opened.
 #[derive(Clone)]
 pub struct Device {
-    raw: NonNull<ibv_device>,
+    raw: ObjectPtr<ibv_device>,
     list: Arc<DeviceList>,
     name: String,
     guid: u64,
 }
 
-// SAFETY: a device is read-only, and any thread may call verbs on it.
-unsafe impl Send for Device {}
-// SAFETY: a device is read-only, and several threads may call verbs on it at once.
-unsafe impl Sync for Device {}
-
 impl Device {
-    fn new(raw: NonNull<ibv_device>, list: Arc<DeviceList>) -> Device {
+    fn new(raw: ObjectPtr<ibv_device>, list: Arc<DeviceList>) -> Device {
         // SAFETY: the device is alive as long as the list; its name is a C string.
         let (name, guid) = unsafe {
             let name = (list.table.get_device_name)(raw.as_ptr());
@@ -99,16 +87,15 @@ impl Device {
     }
 
     /// Opens a context that the caller closes, while it keeps this device.
-    pub(crate) fn open_raw(&self) -> Result<NonNull<ibv_context>, OpenDeviceError> {
+    pub(crate) fn open_raw(&self) -> Result<ObjectPtr<ibv_context>, OpenDeviceError> {
         // SAFETY: the device is alive, because the list is.
         let raw = unsafe { (self.list.table.open_device)(self.raw.as_ptr()) };
-        NonNull::new(raw)
-            .ok_or_else(|| OpenDeviceError { device: self.name.clone(), errno: Errno::last() })
+        ObjectPtr::new(raw).map_err(|errno| self.not_opened(errno))
+    }
+
+    pub(crate) fn not_opened(&self, errno: Errno) -> OpenDeviceError {
+        OpenDeviceError { device: self.name.clone(), errno }
     }
 }
 
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+debug_shows!(Device: name);

@@ -1,6 +1,5 @@
 //! A queue pair's state: connecting it, and taking it down.
 
-use std::fmt;
 use std::sync::Arc;
 
 use verbs_sys::{
@@ -66,13 +65,13 @@ impl QpControl {
     /// The queue pair's number. Devices use numbers again.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        self.inner.qp_num()
+        self.inner.qp_num
     }
 
     /// Its service.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.inner.transport()
+        self.inner.transport
     }
 
     /// The state that the device reports.
@@ -124,7 +123,7 @@ impl QpControl {
     pub fn connect(&self, remote: &Endpoint, attr: &ConnectAttr) -> Result<(), ModifyQpError> {
         let datagrams = self.transport().is_datagram().then_some("it has no peer; activate it");
         if let Some(detail) = datagrams.or(attr.complaint()) {
-            return Err(self.mistake(detail));
+            return Err(self.mistake(ibv_qp_state::IBV_QPS_RTR, detail));
         }
         let context = self.context();
         let is_global = needs_global_route(&context, remote, attr.port, attr.gid_index);
@@ -143,9 +142,9 @@ impl QpControl {
         let connected = (!self.transport().is_datagram()).then_some("it needs a peer; connect it");
         let wide = (local_psn > PSN_MASK).then_some("local_psn has 24 bits");
         if let Some(detail) = connected.or(wide) {
-            return Err(self.mistake(detail));
+            return Err(self.mistake(ibv_qp_state::IBV_QPS_RTR, detail));
         }
-        self.modify(transition::datagram_rtr())?;
+        self.modify(transition::plain(ibv_qp_state::IBV_QPS_RTR))?;
         self.modify(transition::datagram_rts(local_psn))
     }
 
@@ -155,12 +154,10 @@ impl QpControl {
     /// # Errors
     /// [`ModifyQpError`]: it is not in [`SQE`](QpState::SQE), or the device refused.
     pub fn resume_sends(&self) -> Result<(), ModifyQpError> {
-        let from = self.state().unwrap_or(QpState(ibv_qp_state::IBV_QPS_UNKNOWN));
-        if from != QpState::SQE {
-            let (to, errno) = (QpState::RTS, Errno::EINVAL);
-            return Err(ModifyQpError { from, to, errno, detail: "its sends have not stopped" });
+        if self.state() != Ok(QpState::SQE) {
+            return Err(self.mistake(ibv_qp_state::IBV_QPS_RTS, "its sends have not stopped"));
         }
-        self.modify(transition::resume())
+        self.modify(transition::plain(ibv_qp_state::IBV_QPS_RTS))
     }
 
     /// Takes the queue pair down: everything outstanding is flushed, and completes
@@ -169,7 +166,7 @@ impl QpControl {
     /// # Errors
     /// [`ModifyQpError`] with the system's reason.
     pub fn to_error(&self) -> Result<(), ModifyQpError> {
-        self.modify(transition::error())
+        self.modify(transition::plain(ibv_qp_state::IBV_QPS_ERR))
     }
 
     /// Reports whether the device has told that this queue pair, in ERR, takes no more requests
@@ -183,20 +180,20 @@ impl QpControl {
     /// # Errors
     /// [`AsyncEventError`] with the system's reason.
     pub fn has_reached_last_wqe(&self) -> Result<bool, AsyncEventError> {
-        if self.inner.has_reached_last_wqe() {
+        if self.inner.uses.tag.has_reached_last_wqe() {
             return Ok(true);
         }
         let device = || self.context().device_name().to_owned();
-        let gathered = self.inner.context().gather_async_events();
+        let gathered = self.inner.uses.pd.context.gather_async_events();
         gathered.map_err(|errno| AsyncEventError { device: device(), errno })?;
-        Ok(self.inner.has_reached_last_wqe())
+        Ok(self.inner.uses.tag.has_reached_last_wqe())
     }
 
     /// Reports whether the device promises to write the bytes of a peer's WRITE in order, so that
     /// the last of them may be polled. Where the library cannot tell, it does not.
     #[must_use]
     pub fn data_in_order(&self) -> bool {
-        let query = self.inner.context().table.query_qp_data_in_order;
+        let query = self.inner.uses.pd.context.table.query_qp_data_in_order;
         let write = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
         // SAFETY: the queue pair is alive.
         query.is_some_and(|query| unsafe { query(self.inner.raw(), write, 0) } == 1)
@@ -205,13 +202,13 @@ impl QpControl {
     /// The context that it was made from.
     #[must_use]
     pub fn context(&self) -> Context {
-        Context { inner: self.inner.context().clone() }
+        Context { inner: self.inner.uses.pd.context.clone() }
     }
 
     /// The protection domain that it was made in: what memory for it is registered in.
     #[must_use]
     pub fn protection_domain(&self) -> ProtectionDomain {
-        ProtectionDomain { inner: self.inner.pd().clone() }
+        ProtectionDomain { inner: self.inner.uses.pd.clone() }
     }
 
     pub(crate) fn to_init(&self, port: u8, access: RemoteAccess) -> Result<(), ModifyQpError> {
@@ -219,7 +216,7 @@ impl QpControl {
     }
 
     fn modify(&self, (mut attr, mask): Transition) -> Result<(), ModifyQpError> {
-        let modify = self.inner.context().table.modify_qp;
+        let modify = self.inner.uses.pd.context.table.modify_qp;
         // SAFETY: the queue pair is alive. No transition goes to RESET, so that what is
         // posted always completes.
         let result = unsafe { modify(self.inner.raw(), &mut attr, mask.0 as i32) };
@@ -228,9 +225,8 @@ impl QpControl {
 
     /// Makes the error of attributes that are impossible, whatever the device.
     #[cold]
-    fn mistake(&self, detail: &'static str) -> ModifyQpError {
-        let error = self.modify_error(ibv_qp_state::IBV_QPS_RTR, Errno::EINVAL);
-        ModifyQpError { detail, ..error }
+    fn mistake(&self, to: ibv_qp_state, detail: &'static str) -> ModifyQpError {
+        ModifyQpError { detail, ..self.modify_error(to, Errno::EINVAL) }
     }
 
     #[cold]
@@ -241,7 +237,7 @@ impl QpControl {
 
     fn query_raw(&self, mask: u32) -> Result<ibv_qp_attr, QueryQpError> {
         let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
-        let query = self.inner.context().table.query_qp;
+        let query = self.inner.uses.pd.context.table.query_qp;
         // SAFETY: the queue pair is alive, both structs are writable.
         let result = unsafe { query(self.inner.raw(), &mut attr, mask as i32, &mut init) };
         Errno::check(result).map_err(|errno| QueryQpError { errno })?;
@@ -264,8 +260,4 @@ const QUERIED: u32 = bits::IBV_QP_STATE.0
     | bits::IBV_QP_RETRY_CNT.0
     | bits::IBV_QP_RNR_RETRY.0;
 
-impl fmt::Debug for QpControl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QpControl").field("qp_num", &self.qp_num()).finish_non_exhaustive()
-    }
-}
+debug_shows!(QpControl: qp_num());

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use host::sync::{Mutex, MutexGuard};
+use host::sync::Mutex;
 
 use crate::object::ah::AhInner;
 use crate::region::registration::Registration;
@@ -38,17 +38,13 @@ impl Item {
 pub(crate) struct PinnedRefs(Mutex<Vec<Item>>);
 
 impl PinnedRefs {
-    fn lock(&self) -> MutexGuard<'_, Vec<Item>> {
-        self.0.lock()
-    }
-
     pub(crate) fn keep(&self, item: Item) {
-        self.lock().push(item);
+        self.0.lock().push(item);
     }
 
     /// Gives up one of the references to `item`.
     fn release(&self, item: &Item) {
-        let mut items = self.lock();
+        let mut items = self.0.lock();
         let found = items.iter().position(|kept| kept.is_same(item));
         let released = found.map(|i| items.swap_remove(i));
         // To destroy it enters the kernel: not with the lock held.

@@ -2,7 +2,7 @@
 
 mod inner;
 
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use verbs_sys::{ibv_qp_cap, ibv_qp_init_attr};
@@ -11,6 +11,7 @@ use crate::errno::Errno;
 use crate::error::{CqRole, CreateQpError};
 use crate::object::context::{Context, ContextInner, ProtectionDomain};
 use crate::object::cq::{CompletionQueue, Reservation};
+use crate::object::pointer::ObjectPtr;
 use crate::queue::control::QpControl;
 use crate::queue::pinned::PinnedRefs;
 use crate::queue::pool::{Excess, Front, PoolMemory, RecvPool, Recycle, within};
@@ -105,11 +106,11 @@ impl<'a> QueuePairConfig<'a> {
 
     fn check_contexts(&self, context: &Arc<ContextInner>) -> Result<(), CreateQpError> {
         let mut parts = vec![
-            ("send completion queue", &*self.send_cq.inner.context),
-            ("receive completion queue", &*self.recv_cq.inner.context),
+            ("send completion queue", &self.send_cq.inner.context),
+            ("receive completion queue", &self.recv_cq.inner.context),
         ];
         if let RecvSide::Shared(srq) = self.recv {
-            parts.push(("shared receive queue", &*srq.inner.pd.context));
+            parts.push(("shared receive queue", &srq.inner.pd.context));
         }
         match parts.iter().find(|(_, other)| !Arc::ptr_eq(other, context)) {
             Some((what, _)) => Err(CreateQpError::OtherContext { what }),
@@ -256,13 +257,14 @@ fn create(uses: Uses, config: &QueuePairConfig<'_>) -> Result<(QpInner, u32), Cr
         // SAFETY: the domain, the completion queues and the shared receive queue are
         // alive, belong to one context, and are held by `uses`.
         let raw = unsafe { (pd.context.table.create_qp)(pd.raw.as_ptr(), &mut init) };
-        if let Some(raw) = NonNull::new(raw) {
-            let granted = init.cap.max_inline_data.min(config.max_inline);
-            // SAFETY: the queue pair was just made of what `uses` holds.
-            let inner = unsafe { QpInner::new(raw, config.transport, uses) };
-            return Ok((inner, granted));
-        }
-        let errno = Errno::last();
+        let errno = match ObjectPtr::new(raw) {
+            Ok(raw) => {
+                let granted = init.cap.max_inline_data.min(config.max_inline);
+                // SAFETY: the queue pair was just made of what `uses` holds.
+                return Ok((unsafe { QpInner::new(raw, config.transport, uses) }, granted));
+            }
+            Err(errno) => errno,
+        };
         if inline == 0 || !matches!(errno, Errno::EINVAL | Errno::ENOMEM) {
             let (max_send_wr, max_recv_wr) = (init.cap.max_send_wr, init.cap.max_recv_wr);
             let transport = config.transport;

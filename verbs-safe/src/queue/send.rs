@@ -19,7 +19,6 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -164,7 +163,7 @@ impl SendQueue {
         let places = depth.max(1).next_power_of_two() as usize;
         let mask = places - 1;
         let places = circle(places)?;
-        let epochs = Epochs::new(&qp.send_cq().epoch);
+        let epochs = Epochs::new(&qp.uses.send_cq.cq().epoch);
         let (slot, stride) = ring.layout();
         Ok(SendQueue {
             qp,
@@ -356,7 +355,7 @@ impl SendQueue {
             return Ok(0);
         }
         if self.staged >= self.epochs.next {
-            self.epochs.turn(&self.qp.send_cq().epoch);
+            self.epochs.turn(&self.qp.uses.send_cq.cq().epoch);
         }
         let first = self.places.at(self.place(self.posted + 1));
         let last = self.places.at(self.place(self.staged));
@@ -422,14 +421,4 @@ impl SendQueue {
     }
 }
 
-impl fmt::Debug for SendQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendQueue")
-            .field("id", &self.id)
-            .field("depth", &self.depth)
-            .field("staged", &self.staged)
-            .field("posted", &self.posted)
-            .field("retired", &self.retired)
-            .finish_non_exhaustive()
-    }
-}
+debug_shows!(SendQueue: id, depth, staged, posted, retired);

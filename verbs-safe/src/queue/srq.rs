@@ -1,18 +1,16 @@
 //! Shared receive queues: many queue pairs, one pool.
 
 use std::ffi::c_void;
-use std::fmt;
-use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use verbs_sys::{ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
 
-use crate::errno::{Errno, leaked};
+use crate::errno::Errno;
 use crate::error::{CreateSrqError, ModifySrqError};
 use crate::ids::SrqId;
 use crate::object::context::{Context, PdInner, ProtectionDomain};
+use crate::object::pointer::{ObjectPtr, destroyed};
 use crate::object::tag::SrqTag;
 use crate::queue::pool::{Front, PoolMemory};
 
@@ -24,19 +22,13 @@ pub struct SharedReceiveQueue {
 }
 
 pub(crate) struct SrqInner {
-    pub(crate) raw: NonNull<ibv_srq>,
-    tag: ManuallyDrop<Arc<SrqTag>>,
+    pub(crate) raw: ObjectPtr<ibv_srq>,
+    tag: Arc<SrqTag>,
     /// The memory of posted receives: the device may write there until the queue has
     /// been destroyed.
-    memory: ManuallyDrop<Arc<PoolMemory>>,
-    pub(crate) pd: ManuallyDrop<Arc<PdInner>>,
+    memory: Arc<PoolMemory>,
+    pub(crate) pd: Arc<PdInner>,
 }
-
-// SAFETY: any thread may call verbs on a shared receive queue.
-unsafe impl Send for SrqInner {}
-// SAFETY: several threads may call verbs on one shared receive queue at once; the other fields are
-// `Sync`.
-unsafe impl Sync for SrqInner {}
 
 impl ProtectionDomain {
     /// A shared receive queue of `max_wr` requests, which land in `memory`.
@@ -53,10 +45,8 @@ impl ProtectionDomain {
         let (table, pd) = (&self.inner.context.table, self.inner.raw.as_ptr());
         // SAFETY: the domain is alive; the tag outlives the queue.
         let raw = unsafe { (table.create_srq)(pd, &mut init) };
-        let refused = || CreateSrqError::Refused { max_wr, errno: Errno::last() };
-        let raw = NonNull::new(raw).ok_or_else(refused)?;
-        let (tag, memory) = (ManuallyDrop::new(tag), ManuallyDrop::new(memory));
-        let pd = ManuallyDrop::new(self.inner.clone());
+        let refused = |errno| CreateSrqError::Refused { max_wr, errno };
+        let (raw, pd) = (ObjectPtr::new(raw).map_err(refused)?, self.inner.clone());
         Ok(SharedReceiveQueue { inner: Arc::new(SrqInner { raw, tag, memory, pd }) })
     }
 }
@@ -127,20 +117,9 @@ impl Drop for SrqInner {
     fn drop(&mut self) {
         // SAFETY: every queue pair that uses the queue holds it, so that none is left.
         let result = unsafe { (self.pd.context.table.destroy_srq)(self.raw.as_ptr()) };
-        match Errno::check(result) {
-            // SAFETY: dropped once, here; the device does not write to the memory any more.
-            Ok(()) => unsafe {
-                ManuallyDrop::drop(&mut self.tag);
-                ManuallyDrop::drop(&mut self.memory);
-                ManuallyDrop::drop(&mut self.pd);
-            },
-            Err(errno) => leaked("a shared receive queue", errno),
-        }
+        let uses = || (self.tag.clone(), self.memory.clone(), self.pd.clone());
+        destroyed("a shared receive queue", Errno::check(result), uses);
     }
 }
 
-impl fmt::Debug for SharedReceiveQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedReceiveQueue").field("id", &self.id()).finish_non_exhaustive()
-    }
-}
+debug_shows!(SharedReceiveQueue: id());

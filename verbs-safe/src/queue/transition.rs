@@ -82,24 +82,15 @@ fn connected(transport: Transport, every: bits, reliable: &[bits]) -> bits {
     }
 }
 
-/// INIT to RTR, of a queue pair that sends to anyone.
-pub(crate) fn datagram_rtr() -> Transition {
-    (attr_for(state::IBV_QPS_RTR), mask(&[]))
-}
-
 /// RTR to RTS, of a queue pair that sends to anyone.
 pub(crate) fn datagram_rts(sq_psn: u32) -> Transition {
     (ibv_qp_attr { sq_psn, ..attr_for(state::IBV_QPS_RTS) }, mask(&[bits::IBV_QP_SQ_PSN]))
 }
 
-/// SQE to RTS.
-pub(crate) fn resume() -> Transition {
-    (attr_for(state::IBV_QPS_RTS), mask(&[]))
-}
-
-/// Any state to ERR.
-pub(crate) fn error() -> Transition {
-    (attr_for(state::IBV_QPS_ERR), mask(&[]))
+/// A transition that sets nothing else: INIT to RTR, of a queue pair that sends to anyone; SQE to
+/// RTS; any state to ERR.
+pub(crate) fn plain(to: state) -> Transition {
+    (attr_for(to), mask(&[]))
 }
 
 #[cfg(test)]

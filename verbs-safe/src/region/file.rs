@@ -1,6 +1,5 @@
 //! Registered memory that is a piece of a file.
 
-use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -44,11 +43,7 @@ impl FileRegion {
     }
 }
 
-impl fmt::Debug for FileRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileRegion").field("len", &self.len).finish_non_exhaustive()
-    }
-}
+debug_shows!(FileRegion: len);
 
 impl ProtectionDomain {
     /// Registers `len` bytes at `offset` of a file that is open for reading and writing, to
@@ -82,7 +77,7 @@ impl ProtectionDomain {
         len: usize,
     ) -> Result<FileRegion, RegisterError> {
         let mapping = FileMapping::new(&file, offset, len)?;
-        let may_be_pinned = mapping.in_memory() && self.context().is_kernels();
+        let may_be_pinned = mapping.in_memory && self.context().is_kernels();
         let mapping = Arc::new(Backing::File(mapping));
         let register = |access| Registration::part(self, mapping.clone(), 0, len, access);
         let local = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;

@@ -1,23 +1,19 @@
 //! Mappings of the pieces of files that READs land in.
 
 use std::os::fd::AsFd;
-use std::ptr::{NonNull, null_mut};
 
 use rustix::fs::{FileType, fstat, fstatfs};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::errno::{Errno, leaked};
+use crate::errno::Errno;
 use crate::error::MapError;
-use crate::region::memory::{Maker, keep_out_of_children, page_bytes, round_up};
+use crate::region::memory::{Mapping, page_bytes, round_up};
 
 /// A shared mapping of a piece of a file, which nothing here accesses.
 #[derive(Debug)]
 pub struct FileMapping {
-    base: NonNull<u8>,
-    len: usize,
+    pub(super) mapping: Mapping,
     /// It has pages in memory only.
-    in_memory: bool,
-    maker: Maker,
+    pub(super) in_memory: bool,
 }
 
 /// Pages of a file system's files, as the file system describes them.
@@ -42,11 +38,6 @@ impl FilePages {
     }
 }
 
-// SAFETY: the mapping is addresses that this value owns; it has no accessors.
-unsafe impl Send for FileMapping {}
-// SAFETY: the mapping is addresses that this value owns; it has no accessors.
-unsafe impl Sync for FileMapping {}
-
 impl FileMapping {
     pub(crate) fn new(file: &impl AsFd, offset: u64, len: usize) -> Result<FileMapping, MapError> {
         let error = |step, errno| MapError::new(step, len, errno);
@@ -60,38 +51,8 @@ impl FileMapping {
         }
         let failed = |errno| error("mapping a file", errno);
         let whole = round_up(len, pages.bytes).ok_or(failed(Errno::ENOMEM))?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
-        let base = unsafe { mmap(null_mut(), whole, protection, MapFlags::SHARED, file, offset) }
-            .map_err(|e| failed(e.into()))?;
-        let base = NonNull::new(base.cast()).ok_or(failed(Errno::EINVAL))?;
-        keep_out_of_children(base, whole);
-        let in_memory = pages.in_memory;
-        Ok(FileMapping { base, len: whole, in_memory, maker: Maker::current() })
-    }
-
-    pub(crate) fn in_memory(&self) -> bool {
-        self.in_memory
-    }
-
-    pub(crate) fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for FileMapping {
-    fn drop(&mut self) {
-        if !self.maker.is_current() {
-            return;
-        }
-        // SAFETY: the mapping is this value's own; a registration owns its mapping.
-        if let Err(errno) = unsafe { munmap(self.base.as_ptr().cast(), self.len) } {
-            leaked("a mapping of a file", errno.into());
-        }
+        let mapping = Mapping::of_file(file, offset, whole).map_err(failed)?;
+        Ok(FileMapping { mapping, in_memory: pages.in_memory })
     }
 }
 

@@ -13,6 +13,7 @@ mod file;
 mod maker;
 
 use std::ffi::c_void;
+use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -20,7 +21,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use crate::errno::{Errno, leaked};
 use crate::error::MapError;
 
-pub(crate) use maker::Maker;
+pub(crate) use file::map_file;
+use maker::Maker;
 
 /// A zeroed, page-aligned mapping of memory that has no name.
 ///
@@ -98,16 +100,26 @@ impl Mapping {
             && let Some(mapped) = file::FilePiece::map(len)
         {
             let (base, piece) = mapped.map_err(error)?;
-            keep_out_of_children(base, len);
-            return Ok(Mapping { base, len, piece: Some(piece), maker: Maker::current() });
+            return Ok(Mapping::own(base, len, Some(piece)));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
         let base = unsafe { mmap_anonymous(null_mut(), len, protection, pages.flags()) }
             .map_err(|e| error(e.into()))?;
         let base = NonNull::new(base.cast()).ok_or(error(Errno::EINVAL))?;
+        Ok(Mapping::own(base, len, None))
+    }
+
+    /// Maps `len` bytes of another file that begin at `offset`, both of whole pages. They are not
+    /// zeroed, and no code accesses them.
+    pub(super) fn of_file(file: impl AsFd, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        Ok(Mapping::own(map_file(file, offset, len)?, len, None))
+    }
+
+    /// Takes over a mapping that was just made.
+    fn own(base: NonNull<u8>, len: usize, piece: Option<file::FilePiece>) -> Mapping {
         keep_out_of_children(base, len);
-        Ok(Mapping { base, len, piece: None, maker: Maker::current() })
+        Mapping { base, len, piece, maker: Maker::current() }
     }
 
     /// The length in bytes: whole pages.
@@ -153,7 +165,7 @@ pub(crate) fn round_up(bytes: usize, unit: usize) -> Option<usize> {
 /// is this process, the device keeps writing into the page that it has lost. So children do not get
 /// the pages at all. (Kernels from 5.12 copy pinned pages for the child; failure to advise is then
 /// harmless.)
-pub(crate) fn keep_out_of_children(base: NonNull<u8>, len: usize) {
+fn keep_out_of_children(base: NonNull<u8>, len: usize) {
     // SAFETY: the advice changes nothing for this process.
     let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), len, Advice::LinuxDontFork) };
 }

@@ -54,7 +54,8 @@ impl Mirrored {
     pub fn with_pages(bytes: usize, pages: Pages) -> Result<Mirrored, MapError> {
         let error = |step| move |errno| MapError::new(step, bytes, errno);
         let (capacity, len) = sizes(bytes, pages).ok_or(error("mirroring")(Errno::ENOMEM))?;
-        let file = memory_file(capacity, pages).map_err(error("making a memory file"))?;
+        let file =
+            memory_file("rdma-ring", capacity, pages).map_err(error("making a memory file"))?;
         let base = reserve(len, pages).map_err(error("reserving addresses for a mirror"))?;
         // From here on dropping gives the addresses back.
         let mirrored = Mirrored { base, capacity, file };
@@ -114,13 +115,14 @@ fn sizes(bytes: usize, pages: Pages) -> Option<(usize, usize)> {
     Some((capacity, capacity.checked_mul(2)?))
 }
 
-fn memory_file(len: usize, pages: Pages) -> Result<OwnedFd, Errno> {
+/// Makes a memory file of `len` bytes that keeps its length.
+pub(crate) fn memory_file(name: &str, len: usize, pages: Pages) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let kind = match pages {
         Pages::Normal => MemfdFlags::empty(),
         Pages::Huge2M => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
     };
-    let file = memfd_create("rdma-ring", flags | kind)?;
+    let file = memfd_create(name, flags | kind)?;
     limit::set_len(&file, len as u64)?;
     // A process that gets the descriptor cannot truncate the memory under the mappings.
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

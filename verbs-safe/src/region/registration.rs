@@ -1,21 +1,20 @@
 //! Registered memory.
 //!
 //! There are two kinds that code sees, and a third ([`FileRegion`](crate::FileRegion))
-//! that none does. A [`LocalRegion`] can be written by work
-//! that this process posts, and by nothing else: pools and send rings are made of
-//! it, and they know from completions when its bytes are theirs. A
-//! [`SharedRegion`](crate::SharedRegion) can be reached by peers at any time, and
-//! is therefore never seen as a slice.
+//! that none does. The memory of pools and send rings (`PoolMemory`) can be written by work
+//! that this process posts, and by nothing else, and they know from completions when its
+//! bytes are theirs. A [`SharedRegion`](crate::SharedRegion) can be reached by peers at any
+//! time, and is therefore never seen as a slice.
 
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use verbs_sys::{ibv_access_flags, ibv_mr};
 
-use crate::errno::{Errno, leaked};
+use crate::errno::Errno;
 use crate::error::RegisterError;
 use crate::object::context::{PdInner, ProtectionDomain};
+use crate::object::pointer::{ObjectPtr, destroyed};
 use crate::region::file_mapping::FileMapping;
 use crate::region::memory::Mapping;
 use crate::region::mirrored::Mirrored;
@@ -37,7 +36,7 @@ impl Backing {
         match self {
             Backing::Plain(m) => m.base(),
             Backing::Mirrored(m) => m.base(),
-            Backing::File(m) => m.base(),
+            Backing::File(m) => m.mapping.base(),
         }
     }
 
@@ -45,7 +44,7 @@ impl Backing {
         match self {
             Backing::Plain(m) => m.len(),
             Backing::Mirrored(m) => m.len(),
-            Backing::File(m) => m.len(),
+            Backing::File(m) => m.mapping.len(),
         }
     }
 }
@@ -65,14 +64,14 @@ impl From<Mirrored> for Backing {
 /// A memory region with the memory it covers. The memory is unmapped after the
 /// registration has ended, and if that fails, never.
 pub(crate) struct Registration {
-    mr: NonNull<ibv_mr>,
+    mr: ObjectPtr<ibv_mr>,
     base: NonNull<u8>,
     len: usize,
     lkey: u32,
     rkey: u32,
     /// Several regions may cover parts of one mapping.
-    backing: ManuallyDrop<Arc<Backing>>,
-    pd: ManuallyDrop<Arc<PdInner>>,
+    backing: Arc<Backing>,
+    pd: Arc<PdInner>,
 }
 
 // SAFETY: the memory is only handed out as raw pointers, whose users say why they may
@@ -107,12 +106,11 @@ impl Registration {
         let access = ibv_access_flags(access.0 | pd.inner.access.0);
         // SAFETY: the registration holds the mapping, and ends before it is unmapped.
         let mr = unsafe { verbs_sys::ibv_reg_mr(table, raw, base.as_ptr().cast(), len, access) };
-        let mr = NonNull::new(mr)
-            .ok_or_else(|| RegisterError::Refused { bytes: len, errno: Errno::last() })?;
+        let mr =
+            ObjectPtr::new(mr).map_err(|errno| RegisterError::Refused { bytes: len, errno })?;
         // SAFETY: the region was just made; its keys do not change.
         let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
-        let (backing, pd) = (ManuallyDrop::new(backing), ManuallyDrop::new(pd.inner.clone()));
-        Ok(Registration { mr, base, len, lkey, rkey, backing, pd })
+        Ok(Registration { mr, base, len, lkey, rkey, backing, pd: pd.inner.clone() })
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
@@ -146,38 +144,7 @@ impl Drop for Registration {
         // that work on it is posted to holds it until the work has been retired, or the
         // queue has been destroyed.
         let result = unsafe { (self.pd.context.table.dereg_mr)(self.mr.as_ptr()) };
-        match Errno::check(result) {
-            // SAFETY: dropped once, here; the device cannot reach the memory any more.
-            Ok(()) => unsafe {
-                ManuallyDrop::drop(&mut self.backing);
-                ManuallyDrop::drop(&mut self.pd);
-            },
-            Err(errno) => leaked("a memory region", errno),
-        }
-    }
-}
-
-/// Registered memory that no peer can reach: only work posted here writes to it.
-pub(crate) struct LocalRegion(Registration);
-
-impl LocalRegion {
-    /// `count` slots of `stride` bytes; at least one page.
-    pub(crate) fn new(
-        pd: &ProtectionDomain,
-        count: u32,
-        stride: usize,
-    ) -> Result<LocalRegion, RegisterError> {
-        let bytes = stride.saturating_mul(count as usize);
-        let mapping = Mapping::new(bytes)?;
-        let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
-        Ok(LocalRegion(Registration::new(pd, mapping.into(), access)?))
-    }
-
-    pub(crate) fn base(&self) -> NonNull<u8> {
-        self.0.base()
-    }
-
-    pub(crate) fn lkey(&self) -> u32 {
-        self.0.lkey()
+        let uses = || (self.backing.clone(), self.pd.clone());
+        destroyed("a memory region", Errno::check(result), uses);
     }
 }

@@ -5,7 +5,6 @@ pub(crate) mod words;
 
 pub use view::SharedView;
 
-use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -407,11 +406,7 @@ fn push(to: &mut &mut [u8], bytes: &[u8]) {
     *to = rest;
 }
 
-impl fmt::Debug for SharedRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedRegion").field("len", &self.len()).finish_non_exhaustive()
-    }
-}
+debug_shows!(SharedRegion: len);
 
 #[cfg(test)]
 mod tests;

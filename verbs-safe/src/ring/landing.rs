@@ -1,7 +1,6 @@
 //! A ring that our own READs land in.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -407,21 +406,6 @@ impl Drop for RingBytes {
     }
 }
 
-impl fmt::Debug for LandingRing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LandingRing")
-            .field("capacity", &self.capacity())
-            .field("is_mirrored", &self.is_mirrored())
-            .field("freed", &self.freed)
-            .field("passed", &self.passed)
-            .field("landed", &self.landed)
-            .field("posted", &self.posted)
-            .finish_non_exhaustive()
-    }
-}
+debug_shows!(LandingRing: capacity(), is_mirrored(), freed, passed, landed, posted);
 
-impl fmt::Debug for RingBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RingBytes").field("len", &self.len).finish_non_exhaustive()
-    }
-}
+debug_shows!(RingBytes: len);

@@ -326,11 +326,7 @@ impl AsRef<[u8]> for ClaimedBytes {
     }
 }
 
-impl fmt::Debug for SharedLandingRing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedLandingRing").field("ring", &self.ring).finish_non_exhaustive()
-    }
-}
+debug_shows!(SharedLandingRing: ring);
 
 impl fmt::Debug for Claims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -340,8 +336,4 @@ impl fmt::Debug for Claims {
     }
 }
 
-impl fmt::Debug for ClaimedBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClaimedBytes").field("len", &self.0.len).finish_non_exhaustive()
-    }
-}
+debug_shows!(ClaimedBytes: len());

@@ -1,7 +1,5 @@
 //! A ring that peers read.
 
-use std::fmt;
-
 use verbs_sys::ibv_access_flags;
 
 use crate::error::{RegionError, RegisterError};
@@ -168,11 +166,4 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     }
 }
 
-impl fmt::Debug for SourceRing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SourceRing")
-            .field("capacity", &self.capacity())
-            .field("is_mirrored", &self.is_mirrored())
-            .finish_non_exhaustive()
-    }
-}
+debug_shows!(SourceRing: capacity(), is_mirrored());

@@ -1,5 +1,6 @@
 //! Drawing cases from seeds.
 
+use clap::ValueEnum as _;
 use host::random::Random;
 
 use super::{
@@ -20,8 +21,8 @@ impl WorldCase {
         place: Option<DeviceKind>,
     ) -> WorldCase {
         let mut random = Random::new(seed ^ 0x05ee_d0fa_ca5e);
-        let connection = connection.unwrap_or_else(|| random.pick(&CaseProtocol::ALL));
-        let place = place.unwrap_or_else(|| random.pick(&DeviceKind::ALL));
+        let connection = connection.unwrap_or_else(|| random.pick(CaseProtocol::value_variants()));
+        let place = place.unwrap_or_else(|| random.pick(DeviceKind::value_variants()));
         let mut settings = settings(&mut random);
         let faults =
             if place == DeviceKind::Faulty { faults(&mut random) } else { CaseFaults::default() };

@@ -4,8 +4,8 @@ use super::*;
 
 fn points(line: &str) -> Result<Option<Vec<String>>, String> {
     let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-    let found = of(&words, &crate::cli::Args::command())?;
-    let line = |point: Point| {
+    let found = parse(&words, &crate::cli::Args::command())?;
+    let line = |point: SweepPoint| {
         let words: Vec<_> = point.words.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     };

@@ -4,29 +4,32 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use base::{remark, signals};
 use rdma_conn::device::Device;
 
-use super::report::Case;
+use super::report::BenchCase;
 use super::run::{Outlet, Sides, measure};
-use crate::cli::Bench;
-use crate::measure::{Load, Measured, Receivers, ResultLine, Shape, Whole};
-use crate::protocol::Kind;
-use crate::session::{self, Channel, Control, Part, Session, Told, Traffic, cause};
+use crate::cli::BenchArgs;
+use crate::measure::{LoadShape, MessageLoad, ReceiverThreads, ResultLine, RoundResult, Whole};
+use crate::protocol::MeasuredProtocol;
+use crate::session::{
+    self, ControlMessage, MeasurementIndex, PeerFailure, SessionChannel, SessionParameters,
+    TrafficParameters, cause,
+};
 
 /// Time in which a measurement begins if all ends are there.
 const MOMENT: Duration = Duration::from_secs(2);
 
 /// Sends one round to the listener at `address`.
-pub(super) fn connect<K: Kind>(
-    (options, device, config): (&Bench, &Device, &K::Settings),
-    load: &Load,
-    (part, traffic): (Part, &Traffic),
+pub(super) fn connect<K: MeasuredProtocol>(
+    (options, device, config): (&BenchArgs, &Device, &K::Settings),
+    load: &MessageLoad,
+    (part, traffic): (MeasurementIndex, &TrafficParameters),
     address: SocketAddr,
 ) -> Result<ResultLine> {
     let mut sides = Sides::<K>::sending();
-    let senders = Shape::new(options).senders;
+    let senders = LoadShape::new(options).senders;
     let mut wires = Vec::new();
     for sender in 0..senders {
         let session = part.session("bench", senders, sender, traffic.clone());
@@ -41,29 +44,29 @@ pub(super) fn connect<K: Kind>(
     match measure(sides, device, load, || {}) {
         Ok(mut measured) => {
             measured.whole = Some(arrived(&mut wire, &measured)?);
-            Ok(Case::<K>::new(device, options, config, load).line(&measured))
+            Ok(BenchCase::<K>::new(device, options, config, load).line(&measured))
         }
         Err(e) => Err(cause(e, [&mut wire])),
     }
 }
 
 /// Connects one sender.
-pub(super) fn join<K: Kind>(
-    session: &Session,
+pub(super) fn join<K: MeasuredProtocol>(
+    session: &SessionParameters,
     device: &Device,
     config: &K::Settings,
     address: SocketAddr,
-) -> Result<(Outlet<K>, Channel)> {
+) -> Result<(Outlet<K>, SessionChannel)> {
     let mut stream = session::dial(address)?;
     let made = K::connect_sender(&mut stream, device, config, &session.encode()?);
     let sender = made.map_err(|e| session::explain(e, address, "bench"))?;
-    Ok((Outlet { sender, stream: session.stream() }, Channel::new(stream)?))
+    Ok((Outlet { sender, stream: session.stream() }, SessionChannel::new(stream)?))
 }
 
 /// Waits until the listening end has all its senders.
-pub(super) fn begin(wire: &mut Channel) -> Result<()> {
+pub(super) fn begin(wire: &mut SessionChannel) -> Result<()> {
     let silent = "the listening end does not begin";
-    let why = |e: Failure| if e.is::<Told>() { e } else { e.context(silent) };
+    let why = |e: CommandError| if e.is::<PeerFailure>() { e } else { e.context(silent) };
     let note = match wire.hear_within(MOMENT).map_err(why)? {
         Some(note) => note,
         None => {
@@ -72,7 +75,7 @@ pub(super) fn begin(wire: &mut Channel) -> Result<()> {
         }
     };
     match note {
-        Control::Begin => {
+        ControlMessage::Begin => {
             tracing::info!("it begins");
             Ok(())
         }
@@ -81,25 +84,25 @@ pub(super) fn begin(wire: &mut Channel) -> Result<()> {
 }
 
 /// Returns the messages that arrived of all that all processes sent, and the work of all ends.
-pub(super) fn arrived(wire: &mut Channel, measured: &Measured) -> Result<Whole> {
-    let Measured { messages, work, .. } = *measured;
+pub(super) fn arrived(wire: &mut SessionChannel, measured: &RoundResult) -> Result<Whole> {
+    let RoundResult { messages, work, .. } = *measured;
     let interrupted = signals::interrupted().map(|why| why.to_string());
-    wire.tell(&Control::Sent { messages, work, interrupted })?;
+    wire.tell(&ControlMessage::Sent { messages, work, interrupted })?;
     match wire.hear_whenever()? {
-        Control::Arrived { messages, work, .. } => Ok(Whole { messages, work }),
+        ControlMessage::Arrived { messages, work, .. } => Ok(Whole { messages, work }),
         other => session::unexpected(other),
     }
 }
 
 /// Describes the messages to send, and how the other end is to receive them.
-pub(super) fn traffic<K: Kind>(
-    options: &Bench,
+pub(super) fn traffic<K: MeasuredProtocol>(
+    options: &BenchArgs,
     config: &K::Settings,
-    load: &Load,
+    load: &MessageLoad,
     file: Option<(u64, u32)>,
-) -> Traffic {
-    Traffic {
-        receiving: Receivers::asked(options),
+) -> TrafficParameters {
+    TrafficParameters {
+        receiving: ReceiverThreads::asked(options),
         srq: options.srq.map(|s| s.reposting().name().to_owned()),
         srq_buffers: options.srq_buffers,
         end: file.is_none().then_some(load.end),
@@ -109,6 +112,6 @@ pub(super) fn traffic<K: Kind>(
             Some(_) => 1,
             None => load.end.rounds(options.rounds.asked()),
         },
-        ..Traffic::new::<K>(&options.connection, config, load.size, load.verify)
+        ..TrafficParameters::new::<K>(&options.connection, config, load.size, load.verify)
     }
 }

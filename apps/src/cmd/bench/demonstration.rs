@@ -4,20 +4,20 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::say;
-use base::table::Table;
+use base::table::ResultTable;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{Config, Preset, SendRecv};
 
-use super::report::{Case, report};
+use super::report::{BenchCase, report};
 use super::rounds::config;
 use super::run::within_process;
-use crate::cli::{Bench, Common};
+use crate::cli::{BenchArgs, CommonArgs};
 use crate::measure::figures::{TakenAt, bytes, rate, size as shown};
-use crate::measure::line::{Distance, line_ns};
+use crate::measure::line::{ProcessorDistance, line_ns};
 use crate::measure::rounds::{self, in_turn};
-use crate::measure::{EndOfLoad, Load, ResultLine, Shape, Spread};
+use crate::measure::{EndOfLoad, LoadShape, MessageLoad, ResultLine, Spread};
 use crate::settings::send_recv::PRESET;
 
 const SIZES: [u32; 4] = [16, 512, 8192, 65_536];
@@ -38,13 +38,13 @@ struct Sample {
 
 impl Sample {
     /// The same before and after.
-    fn distance(&self) -> Option<Distance> {
-        let [before, after] = self.line_ns.map(|ns| ns.map(Distance::of));
+    fn distance(&self) -> Option<ProcessorDistance> {
+        let [before, after] = self.line_ns.map(|ns| ns.map(ProcessorDistance::from_line_ns));
         before.filter(|_| before == after)
     }
 }
 
-pub(crate) fn run(common: &Common, options: &Bench, device: &Device) -> Outcome {
+pub(crate) fn run(common: &CommonArgs, options: &BenchArgs, device: &Device) -> CommandResult {
     let cases: Vec<(u32, Preset)> =
         SIZES.iter().flat_map(|size| Preset::ALL.map(|preset| (*size, preset))).collect();
     let labels: Vec<String> =
@@ -56,8 +56,8 @@ pub(crate) fn run(common: &Common, options: &Bench, device: &Device) -> Outcome 
         let config = config::<SendRecv>(common, &options, size);
         let load = load(size, !options.no_verify).of_round(round, rounds);
         let before = line_ns();
-        let measured = within_process::<SendRecv>(device, &config, Shape::ONE, &load)?;
-        let line = Case::<SendRecv>::new(device, &options, &config, &load).line(&measured);
+        let measured = within_process::<SendRecv>(device, &config, LoadShape::ONE, &load)?;
+        let line = BenchCase::<SendRecv>::new(device, &options, &config, &load).line(&measured);
         Ok(Sample { line, line_ns: [before, line_ns()] })
     });
     let rows = Rows::new(&done);
@@ -96,8 +96,8 @@ impl Rows {
     fn new(done: &[Vec<Sample>]) -> Rows {
         let samples = || done.iter().flatten();
         let of = |distance| samples().filter(|sample| sample.distance() == Some(distance)).count();
-        let (near, far) = (of(Distance::Near), of(Distance::Far));
-        let most = if near >= far { Distance::Near } else { Distance::Far };
+        let (near, far) = (of(ProcessorDistance::Near), of(ProcessorDistance::Far));
+        let most = if near >= far { ProcessorDistance::Near } else { ProcessorDistance::Far };
         // Where nothing is known, all rounds count.
         let counts = |sample: &&Sample| near + far == 0 || sample.distance() == Some(most);
         let measured = done.iter().map(|samples| {
@@ -116,12 +116,12 @@ impl Rows {
     }
 
     /// The table for people, and what is to be said of it.
-    fn table(&self) -> (Table, String) {
+    fn table(&self) -> (ResultTable, String) {
         let mut table =
-            Table::new(1, &["size", "sequential", "unbatched", "batched", "batched,\nbytes"]);
+            ResultTable::new(1, &["size", "sequential", "unbatched", "batched", "batched,\nbytes"]);
         let mut notes = String::new();
         if let Some(ns) = self.line_ns {
-            let name = Distance::of(ns).name();
+            let name = ProcessorDistance::from_line_ns(ns).name();
             let _ = write!(
                 notes,
                 "\nA line of memory goes from one processor to the other in {ns:.0} ns ({name})."
@@ -189,23 +189,28 @@ fn marks(size: u32, row: &[Option<ResultLine>], line_ns: Option<f64>) -> Vec<Str
     marks
 }
 
-fn with_preset(options: &Bench, preset: Preset) -> Bench {
+fn with_preset(options: &BenchArgs, preset: Preset) -> BenchArgs {
     let mut options = options.clone();
     options.connection.given.set(&PRESET, preset.name().into());
     options
 }
 
-fn load(size: u32, verify: bool) -> Load {
-    Load { size, end: EndOfLoad::After(EACH), verify, rate: None, in_turn: false }
+fn load(size: u32, verify: bool) -> MessageLoad {
+    MessageLoad { size, end: EndOfLoad::After(EACH), verify, rate: None, in_turn: false }
 }
 
 /// Messages a second.
-fn measure(common: &Common, options: &Bench, device: &Device, load: &Load) -> Result<f64> {
+fn measure(
+    common: &CommonArgs,
+    options: &BenchArgs,
+    device: &Device,
+    load: &MessageLoad,
+) -> Result<f64> {
     let config = config::<SendRecv>(common, options, load.size);
     let rounds = options.rounds.asked();
     let (done, ended) = rounds::each(rounds, |round| {
         let load = load.of_round(round, rounds);
-        let measured = within_process::<SendRecv>(device, &config, Shape::ONE, &load)?;
+        let measured = within_process::<SendRecv>(device, &config, LoadShape::ONE, &load)?;
         Ok(measured.messages_per_s())
     });
     ended.map_or(Ok(Spread::of(done).median), Err)
@@ -215,10 +220,10 @@ const TURNS: u32 = 3;
 
 /// The same with and without checking, in nanoseconds a message: the best of some runs in
 /// turns, for the machine has other things to do as well.
-fn cost_of_checking(common: &Common, options: &Bench, device: &Device) -> Result<String> {
+fn cost_of_checking(common: &CommonArgs, options: &BenchArgs, device: &Device) -> Result<String> {
     let options = with_preset(options, Preset::Batched);
     let ns = |verify| {
-        let load = Load { end: EndOfLoad::After(EACH / (2 * TURNS)), ..load(16, verify) };
+        let load = MessageLoad { end: EndOfLoad::After(EACH / (2 * TURNS)), ..load(16, verify) };
         measure(common, &options, device, &load).map(|per_s| 1e9 / per_s)
     };
     let (mut with, mut without) = (f64::INFINITY, f64::INFINITY);

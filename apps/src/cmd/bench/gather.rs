@@ -9,10 +9,15 @@ use rdma_conn::device::Device;
 use rdma_conn::listener::{Incoming, Listener};
 
 use super::run::{Inlet, Sides};
-use crate::cli::{Bench, Common, Rate};
-use crate::measure::{EndOfLoad, Load, Measured, Receivers, Shape, Whole, Work};
-use crate::protocol::{self, Kind, Purpose};
-use crate::session::{self, Channel, Control, Pending, Session, Traffic, contradiction, differs};
+use crate::cli::{BenchArgs, CommonArgs, SenderRate};
+use crate::measure::{
+    EndOfLoad, LoadShape, MessageLoad, ReceiverThreads, RoundResult, Whole, Work,
+};
+use crate::protocol::{self, MeasuredProtocol, Purpose};
+use crate::session::{
+    self, ControlMessage, PendingSession, SessionChannel, SessionParameters, TrafficParameters,
+    contradiction, differs,
+};
 use crate::settings::{Flag, number};
 
 /// Reason given to a connection that is refused during a measurement.
@@ -24,35 +29,35 @@ const LOOK: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The listening end.
-pub(super) struct Host<'a, K: Kind> {
-    pub(super) common: &'a Common,
-    pub(super) options: &'a Bench,
+pub(super) struct ListeningEnd<'a, K: MeasuredProtocol> {
+    pub(super) common: &'a CommonArgs,
+    pub(super) options: &'a BenchArgs,
     pub(super) device: &'a Device,
     pub(super) listener: Listener<K>,
 }
 
 /// The processes that take part in one measurement.
-pub(super) struct Party<K: Kind> {
+pub(super) struct Party<K: MeasuredProtocol> {
     /// The first one's.
-    pub(super) session: Session,
+    pub(super) session: SessionParameters,
     pub(super) config: K::Settings,
-    pub(super) shape: Shape,
+    pub(super) shape: LoadShape,
     /// Taken when it begins.
     pub(super) sides: Option<Sides<K>>,
-    processes: Vec<Process>,
+    processes: Vec<ConnectingProcess>,
 }
 
 /// One connecting process.
-struct Process {
+struct ConnectingProcess {
     run: u64,
     /// For each of its senders, true if it has connected.
     senders: Vec<bool>,
     /// Control stream of the process's sender 0 or, until that one has connected, of the first
     /// sender that did: it shows whether the process is alive.
-    wire: Option<Channel>,
+    wire: Option<SessionChannel>,
 }
 
-impl<K: Kind> Host<'_, K> {
+impl<K: MeasuredProtocol> ListeningEnd<'_, K> {
     /// Admits all senders of one measurement. Refused connections do not count.
     pub(super) fn gather(&self, part: u32) -> Result<Party<K>> {
         let (mut party, since): (Option<Party<K>>, _) = (None, host::time::now());
@@ -84,7 +89,7 @@ impl<K: Kind> Host<'_, K> {
     }
 
     /// Admits a sender, or refuses it.
-    fn welcome(&self, pending: Pending<K>, part: u32, party: &mut Option<Party<K>>) {
+    fn welcome(&self, pending: PendingSession<K>, part: u32, party: &mut Option<Party<K>>) {
         let judged = match party {
             Some(party) => party.admits(&pending.session),
             None => self.judge(&pending.session, part),
@@ -103,8 +108,8 @@ impl<K: Kind> Host<'_, K> {
     }
 
     /// Checks that a session can begin with this one.
-    fn judge(&self, session: &Session, part: u32) -> Result<(), String> {
-        let Session { parts, traffic, .. } = session;
+    fn judge(&self, session: &SessionParameters, part: u32) -> Result<(), String> {
+        let SessionParameters { parts, traffic, .. } = session;
         if session.part != part {
             let (has, wants) = (session.part + 1, part + 1);
             return Err(format!(
@@ -135,7 +140,7 @@ impl<K: Kind> Host<'_, K> {
     }
 
     /// The senders of all processes.
-    fn total(&self, session: &Session) -> u32 {
+    fn total(&self, session: &SessionParameters) -> u32 {
         match self.options.senders.max(self.options.threads) {
             1 => session.senders,
             asked => asked,
@@ -144,13 +149,13 @@ impl<K: Kind> Host<'_, K> {
 
     /// Returns the organisation of the receiving side that was asked for at this end. (`--senders`
     /// alone leaves it open.)
-    fn receiving_asked(&self) -> Option<Receivers> {
+    fn receiving_asked(&self) -> Option<ReceiverThreads> {
         let is_told = self.options.single_receiver || self.options.threads > 1;
-        Receivers::asked(self.options).filter(|_| is_told)
+        ReceiverThreads::asked(self.options).filter(|_| is_told)
     }
 
     /// A party for the session that this one is the first of.
-    fn found(&self, session: &Session) -> Result<Party<K>> {
+    fn found(&self, session: &SessionParameters) -> Result<Party<K>> {
         let traffic = &session.traffic;
         let shape = traffic.shape::<K>(self.total(session), self.receiving_asked());
         traffic.check_room::<K>(shape, false)?;
@@ -164,29 +169,31 @@ impl<K: Kind> Host<'_, K> {
 }
 
 /// Flags given at this end that are the connecting end's to choose.
-fn asked<K: Kind>(options: &Bench, at: u32) -> Vec<Flag> {
+fn asked<K: MeasuredProtocol>(options: &BenchArgs, at: u32) -> Vec<Flag> {
     let size = options.size.get(at as usize).copied();
     let mut flags = session::asked::<K>(&options.connection, size, options.no_verify);
     flags.extend(options.srq.map(|srq| ("--srq", srq.reposting().name().to_owned())));
     flags.extend(options.srq_buffers.map(|buffers| ("--srq-buffers", buffers.to_string())));
     flags.extend(EndOfLoad::asked(options).map(EndOfLoad::flag));
     flags.extend(number("--rounds", options.rounds.rounds));
-    if let Some(Rate::PerSecond(rate)) = options.rate {
+    if let Some(SenderRate::PerSecond(rate)) = options.rate {
         flags.push(("--rate", rate.to_string()));
     }
     flags
 }
 
-impl<K: Kind> Party<K> {
+impl<K: MeasuredProtocol> Party<K> {
     /// Messages and payloads as the connecting ends send them.
-    pub(super) fn load(&self) -> Load {
-        let Traffic { size, verify, rate, .. } = self.session.traffic;
-        Load { size, end: EndOfLoad::Messages(0), verify, rate, in_turn: false }
+    pub(super) fn load(&self) -> MessageLoad {
+        let TrafficParameters { size, verify, rate, .. } = self.session.traffic;
+        MessageLoad { size, end: EndOfLoad::Messages(0), verify, rate, in_turn: false }
     }
 
     /// Returns the number of senders that have connected.
     fn came(&self) -> u32 {
-        let came = |process: &Process| process.senders.iter().filter(|came| **came).count() as u32;
+        let came = |process: &ConnectingProcess| {
+            process.senders.iter().filter(|came| **came).count() as u32
+        };
         self.processes.iter().map(came).sum()
     }
 
@@ -205,11 +212,11 @@ impl<K: Kind> Party<K> {
 
     /// Reports whether a process that connected has gone again.
     fn is_deserted(&self) -> bool {
-        !self.processes.iter().filter_map(|p| p.wire.as_ref()).all(Channel::is_there)
+        !self.processes.iter().filter_map(|p| p.wire.as_ref()).all(SessionChannel::is_there)
     }
 
     /// Checks that the sender belongs to this session.
-    fn admits(&self, session: &Session) -> Result<(), String> {
+    fn admits(&self, session: &SessionParameters) -> Result<(), String> {
         let different = (session.parts, session.part) != (self.session.parts, self.session.part);
         let traffic = &self.session.traffic;
         let difference = traffic.difference::<K>(&session.traffic, Purpose::Throughput);
@@ -236,7 +243,7 @@ impl<K: Kind> Party<K> {
     }
 
     /// Lets it in; if that fails, it does not count.
-    fn admit(&mut self, pending: Pending<K>, device: &Device) {
+    fn admit(&mut self, pending: PendingSession<K>, device: &Device) {
         let (from, session) = (pending.from(), pending.session);
         match self.accept(pending.incoming, &session, device) {
             Ok(()) => self.seat(&session, pending.wire),
@@ -244,7 +251,12 @@ impl<K: Kind> Party<K> {
         }
     }
 
-    fn accept(&mut self, incoming: Incoming<K>, session: &Session, device: &Device) -> Result<()> {
+    fn accept(
+        &mut self,
+        incoming: Incoming<K>,
+        session: &SessionParameters,
+        device: &Device,
+    ) -> Result<()> {
         let sides = self.sides.as_mut().context("the session has begun")?;
         let pool = sides.pool.clone();
         let Inlet { receiver, streams } = sides.next_inlet()?;
@@ -253,11 +265,11 @@ impl<K: Kind> Party<K> {
         Ok(())
     }
 
-    fn seat(&mut self, session: &Session, wire: Channel) {
+    fn seat(&mut self, session: &SessionParameters, wire: SessionChannel) {
         let at = self.processes.iter().position(|process| process.run == session.run);
         let at = at.unwrap_or_else(|| {
             let senders = vec![false; session.senders as usize];
-            self.processes.push(Process { run: session.run, senders, wire: None });
+            self.processes.push(ConnectingProcess { run: session.run, senders, wire: None });
             self.processes.len() - 1
         });
         let process = &mut self.processes[at];
@@ -268,7 +280,7 @@ impl<K: Kind> Party<K> {
     }
 
     /// The streams to all processes.
-    pub(super) fn wires(&mut self) -> impl Iterator<Item = &mut Channel> {
+    pub(super) fn wires(&mut self) -> impl Iterator<Item = &mut SessionChannel> {
         self.processes.iter_mut().filter_map(|process| process.wire.as_mut())
     }
 
@@ -276,7 +288,7 @@ impl<K: Kind> Party<K> {
     pub(super) fn begin(&mut self) {
         for wire in self.wires() {
             // One that has gone shows as a sender that is lost.
-            if let Err(e) = wire.tell(&Control::Begin) {
+            if let Err(e) = wire.tell(&ControlMessage::Begin) {
                 tracing::info!(error = %e, "a process was not told to begin");
             }
         }
@@ -284,7 +296,10 @@ impl<K: Kind> Party<K> {
 
     /// Compares what has arrived with what was sent, and tells all of it.
     /// Also returns the signal that has ended one of the connecting ends, if any.
-    pub(super) fn settle(&mut self, measured: Measured) -> Result<(Measured, Option<String>)> {
+    pub(super) fn settle(
+        &mut self,
+        measured: RoundResult,
+    ) -> Result<(RoundResult, Option<String>)> {
         let (mut sent, mut work, mut ended) = (0, measured.work, None);
         for wire in self.wires() {
             let (messages, theirs, interrupted) = sent_by(wire)?;
@@ -297,17 +312,17 @@ impl<K: Kind> Party<K> {
             bail!("messages sent: {sent}, arrived: {messages}");
         }
         for wire in self.wires() {
-            wire.tell(&Control::Arrived { messages, work, equal: None })?;
+            wire.tell(&ControlMessage::Arrived { messages, work, equal: None })?;
         }
-        Ok((Measured { whole: Some(Whole { messages, work }), ..measured }, ended))
+        Ok((RoundResult { whole: Some(Whole { messages, work }), ..measured }, ended))
     }
 }
 
 /// Receives the number of messages that a process sent, and the work that they took; also the
 /// signal that ended the process early, if one did.
-pub(super) fn sent_by(wire: &mut Channel) -> Result<(u64, Work, Option<String>)> {
+pub(super) fn sent_by(wire: &mut SessionChannel) -> Result<(u64, Work, Option<String>)> {
     match wire.hear()? {
-        Control::Sent { messages, work, interrupted } => Ok((messages, work, interrupted)),
+        ControlMessage::Sent { messages, work, interrupted } => Ok((messages, work, interrupted)),
         other => session::unexpected(other),
     }
 }

@@ -6,44 +6,44 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use base::{progress, say, signals};
 use indicatif::ProgressBar;
 use rdma_conn::device::Device;
 
 use super::connect;
-use super::gather::{self, Host, Party};
+use super::gather::{self, ListeningEnd, Party};
 use super::rounds::config;
-use crate::cli::{Bench, Common};
+use crate::cli::{BenchArgs, CommonArgs};
 use crate::cmd::stream::{Passed, confirm, confirmed, send_all, take_all};
 use crate::measure::figures::{bytes, counted_as, rate};
-use crate::measure::{Load, Work, pair};
-use crate::protocol::{Kind, Sending};
-use crate::session::{self, Traffic, cause};
+use crate::measure::{MessageLoad, Work, pair};
+use crate::protocol::{MeasuredProtocol, MeasuredSender};
+use crate::session::{self, TrafficParameters, cause};
 
 /// The message size when none is given.
 const DEFAULT_SIZE: u32 = 65_536;
 
 /// A file, and what will tell whether it arrived whole.
-struct Source {
+struct InputFile {
     file: File,
     length: u64,
     checksum: u32,
 }
 
-pub(crate) fn run<K: Kind>(
-    common: &Common,
-    options: &Bench,
+pub(crate) fn run<K: MeasuredProtocol>(
+    common: &CommonArgs,
+    options: &BenchArgs,
     device: &Device,
     path: &Path,
-) -> Outcome {
+) -> CommandResult {
     if let Some(rounds) = options.rounds.rounds {
         return Err(usage(format!(
             "--rounds {rounds}: --input sends a file once, and compares it: leave --rounds out, or \
              measure with --size or --messages instead of a file"
         )));
     }
-    let source = Source::open(path)?;
+    let source = InputFile::open(path)?;
     let size = match options.size[..] {
         [] => DEFAULT_SIZE,
         [size] => size,
@@ -56,7 +56,7 @@ pub(crate) fn run<K: Kind>(
     K::check(&options.connection, &config, size)?;
     let bar = progress::bytes(source.length, common.json);
     let expected = (source.length, source.checksum);
-    let load = Load { size, ..Load::new(options, size) };
+    let load = MessageLoad { size, ..MessageLoad::new(options, size) };
     let traffic = connect::traffic::<K>(options, &config, &load, Some(expected));
     let passed = match options.ends.connect {
         Some(address) => connect::<K>(device, &config, &traffic, address, source, &bar)?,
@@ -67,15 +67,15 @@ pub(crate) fn run<K: Kind>(
 }
 
 /// Sends the file to the listener at `address`, which says whether it has arrived.
-fn connect<K: Kind>(
+fn connect<K: MeasuredProtocol>(
     device: &Device,
     config: &K::Settings,
-    traffic: &Traffic,
+    traffic: &TrafficParameters,
     address: SocketAddr,
-    source: Source,
+    source: InputFile,
     bar: &ProgressBar,
 ) -> Result<Passed> {
-    let session = session::Part::only().session("bench", 1, 0, traffic.clone());
+    let session = session::MeasurementIndex::only().session("bench", 1, 0, traffic.clone());
     let (outlet, mut wire) = connect::join::<K>(&session, device, config, address)?;
     connect::begin(&mut wire)?;
     let mut passed = Passed::new();
@@ -85,10 +85,10 @@ fn connect<K: Kind>(
     Ok(passed)
 }
 
-fn within_process<K: Kind>(
+fn within_process<K: MeasuredProtocol>(
     device: &Device,
     config: &K::Settings,
-    source: Source,
+    source: InputFile,
     size: u32,
     bar: &ProgressBar,
 ) -> Result<Passed> {
@@ -103,9 +103,9 @@ fn within_process<K: Kind>(
     Ok(passed)
 }
 
-impl Source {
+impl InputFile {
     /// Reads the file once, for its checksum.
-    fn open(path: &Path) -> Result<Source> {
+    fn open(path: &Path) -> Result<InputFile> {
         let open =
             || File::open(path).map_err(|e| usage(format!("--input {}: {e}", path.display())));
         // Before it is opened: a pipe would wait for its writer.
@@ -127,13 +127,13 @@ impl Source {
                 }
             }
         }
-        Ok(Source { file: open()?, length, checksum: hasher.finalize() })
+        Ok(InputFile { file: open()?, length, checksum: hasher.finalize() })
     }
 
     /// Sends the file. A part of a file is no result: a signal is an error.
     fn send(
         mut self,
-        sender: impl Sending,
+        sender: impl MeasuredSender,
         size: u32,
         passed: &mut Passed,
         bar: &ProgressBar,
@@ -159,11 +159,11 @@ impl Source {
 }
 
 /// The listening end's part.
-pub(super) fn receive<K: Kind>(
-    host: &Host<'_, K>,
+pub(super) fn receive<K: MeasuredProtocol>(
+    host: &ListeningEnd<'_, K>,
     mut party: Party<K>,
     expected: (u64, u32),
-) -> Outcome {
+) -> CommandResult {
     let (config, size) = (party.config, party.session.traffic.size);
     let mut inlets = party.sides.take().into_iter().flat_map(|s| s.receivers).flatten();
     let mut receiver = inlets.next().context("a party without a receiver")?.receiver;
@@ -178,13 +178,13 @@ pub(super) fn receive<K: Kind>(
     report::<K>(host.common, host.device, (&config, size), &passed, expected)
 }
 
-fn report<K: Kind>(
-    common: &Common,
+fn report<K: MeasuredProtocol>(
+    common: &CommonArgs,
     device: &Device,
     (config, size): (&K::Settings, u32),
     passed: &Passed,
     expected: (u64, u32),
-) -> Outcome {
+) -> CommandResult {
     let checksum = passed.checksum();
     let equal = (passed.bytes, checksum) == expected;
     let line = passed.line::<K>(device, config, size).with("equal", equal);

@@ -9,8 +9,8 @@ use rdma_conn::send_recv::{CloseReason, SendError};
 use rdma_conn::verbs_safe::WcStatus;
 
 use super::run::within_process;
-use crate::measure::{EndOfLoad, Load, Measured, Shape};
-use crate::protocol::Kind;
+use crate::measure::{EndOfLoad, LoadShape, MessageLoad, RoundResult};
+use crate::protocol::MeasuredProtocol;
 
 /// Time for which each rate is tried.
 const TRIAL: Duration = Duration::from_millis(400);
@@ -24,14 +24,14 @@ const FLOOR: f64 = 1000.0;
 const CEILING: f64 = 5e7;
 
 /// The highest rate of each sender without an RNR event, in messages per second.
-pub(crate) fn find<K: Kind>(
+pub(crate) fn find<K: MeasuredProtocol>(
     device: &Device,
     config: &K::Settings,
-    shape: Shape,
-    load: &Load,
+    shape: LoadShape,
+    load: &MessageLoad,
 ) -> Result<f64> {
     let trial = |rate: Option<f64>| -> Result<(bool, f64)> {
-        let load = Load { rate, end: EndOfLoad::After(TRIAL), ..*load };
+        let load = MessageLoad { rate, end: EndOfLoad::After(TRIAL), ..*load };
         let measured = match within_process::<K>(device, config, shape, &load) {
             Err(e) if fell_behind(&e) => return Ok((false, CEILING)),
             measured => measured?,
@@ -56,15 +56,15 @@ pub(crate) fn find<K: Kind>(
 /// Measures at the rate that was found, and at lower ones for as long as the receiver
 /// falls behind: a longer run meets with more than the trials did. The rate of each
 /// sender that it took.
-pub(crate) fn measure<K: Kind>(
+pub(crate) fn measure<K: MeasuredProtocol>(
     device: &Device,
     config: &K::Settings,
-    shape: Shape,
-    load: &Load,
+    shape: LoadShape,
+    load: &MessageLoad,
     found: f64,
-) -> Result<(f64, Measured)> {
+) -> Result<(f64, RoundResult)> {
     let (rate, measured) = descend(found, |rate| {
-        within_process::<K>(device, config, shape, &Load { rate: Some(rate), ..*load })
+        within_process::<K>(device, config, shape, &MessageLoad { rate: Some(rate), ..*load })
     })?;
     Ok((held(rate, measured.messages_per_s() / f64::from(shape.senders)), measured))
 }

@@ -4,29 +4,32 @@ use anyhow::Result;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::Preset;
 
-use crate::cli::Bench;
+use crate::cli::BenchArgs;
 use crate::measure::figures::{TakenAt, counted_as, rates_table};
-use crate::measure::{Crowd, Load, Measured, Receivers, ResultLine, Shape};
-use crate::protocol::Kind;
-use crate::results::{Report, Style};
+use crate::measure::{Crowd, LoadShape, MessageLoad, ReceiverThreads, ResultLine, RoundResult};
+use crate::protocol::MeasuredProtocol;
+use crate::results::{ResultReport, ResultStyle};
 use crate::settings;
 use crate::settings::send_recv::PRESET;
 
 /// Configuration that was measured: device, connection, settings and load.
-pub(crate) struct Case<'a, K: Kind> {
+pub(crate) struct BenchCase<'a, K: MeasuredProtocol> {
     device: &'a Device,
     config: &'a K::Settings,
-    load: &'a Load,
+    load: &'a MessageLoad,
     crowd: Option<Crowd>,
     preset: Option<Preset>,
-    shape: Shape,
+    shape: LoadShape,
 }
 
 /// A report without results. Each of the settings that there were has a table: they may depend on
 /// the size.
-pub(crate) fn report(json: bool, taken: TakenAt) -> Report {
+pub(crate) fn report(json: bool, taken: TakenAt) -> ResultReport {
     let (empty, row) = (rates_table(taken), ResultLine::rates_row);
-    Report::new(json, Style { empty, title, row, note: |_| String::new(), is_one: false })
+    ResultReport::new(
+        json,
+        ResultStyle { empty, title, row, note: |_| String::new(), is_one: false },
+    )
 }
 
 /// All results with both ends in this process, as they are printed.
@@ -43,30 +46,30 @@ pub(crate) fn text(json: bool, done: &[Vec<Vec<ResultLine>>]) -> Result<String> 
     Ok(report.text())
 }
 
-impl<'a, K: Kind> Case<'a, K> {
+impl<'a, K: MeasuredProtocol> BenchCase<'a, K> {
     /// Describes the measurement that this end asked for.
     pub(crate) fn new(
         device: &'a Device,
-        options: &Bench,
+        options: &BenchArgs,
         config: &'a K::Settings,
-        load: &'a Load,
-    ) -> Case<'a, K> {
+        load: &'a MessageLoad,
+    ) -> BenchCase<'a, K> {
         let preset = options.connection.given.word(&PRESET).and_then(|name| name.parse().ok());
-        let (crowd, shape) = (Crowd::asked(options), Shape::new(options));
-        Case { device, config, load, crowd, preset, shape }
+        let (crowd, shape) = (Crowd::asked(options), LoadShape::new(options));
+        BenchCase { device, config, load, crowd, preset, shape }
     }
 
     /// Takes over the preset and the shape that the connecting ends asked for.
-    pub(crate) fn hosted(self, preset: Option<Preset>, shape: Shape) -> Case<'a, K> {
-        Case { preset, shape, ..self }
+    pub(crate) fn hosted(self, preset: Option<Preset>, shape: LoadShape) -> BenchCase<'a, K> {
+        BenchCase { preset, shape, ..self }
     }
 
     /// The result of one round.
-    pub(crate) fn line(&self, measured: &Measured) -> ResultLine {
-        let Case { device, config, load, crowd, preset, shape } = self;
+    pub(crate) fn line(&self, measured: &RoundResult) -> ResultLine {
+        let BenchCase { device, config, load, crowd, preset, shape } = self;
         let (whole, registered) = (measured.whole, measured.registered_bytes);
-        let many_to_one = shape.receiving != Receivers::ThreadEach;
-        let is_single = shape.receiving == Receivers::SingleReceiver;
+        let many_to_one = shape.receiving != ReceiverThreads::ThreadEach;
+        let is_single = shape.receiving == ReceiverThreads::SingleReceiver;
         let line = ResultLine::new(K::WORD, device.name(), "rc", load.size)
             .with("preset", preset.map(|preset| preset.name()))
             .with_settings(settings::describe(K::SETTINGS, config))
@@ -90,10 +93,10 @@ impl<'a, K: Kind> Case<'a, K> {
 }
 
 fn title(line: &ResultLine) -> String {
-    let many = match (line.count("senders").unwrap_or(1), line.is("single_receiver")) {
+    let many = match (line.count("senders").unwrap_or(1), line.is_true("single_receiver")) {
         (1, _) => String::new(),
         (n, true) => format!(", {n} senders to one queue"),
-        (n, false) if line.is("single_sender") => format!(", one thread to {n} receivers"),
+        (n, false) if line.is_true("single_sender") => format!(", one thread to {n} receivers"),
         (n, false) => {
             let threads = line.count("threads").unwrap_or(1);
             let threads = counted_as(threads, "receiving thread", "receiving threads");

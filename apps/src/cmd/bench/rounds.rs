@@ -1,20 +1,27 @@
 //! The sizes of a measurement, and what is measured of each.
 
-use crate::cli::{Bench, Common};
-use crate::measure::{Load, Shape};
-use crate::protocol::{self, Kind, Purpose};
+use crate::cli::{BenchArgs, CommonArgs};
+use crate::measure::{LoadShape, MessageLoad};
+use crate::protocol::{self, MeasuredProtocol, Purpose};
 
-pub(super) fn sizes(options: &Bench) -> Vec<u32> {
+pub(super) fn sizes(options: &BenchArgs) -> Vec<u32> {
     if options.size.is_empty() { vec![16] } else { options.size.clone() }
 }
 
-pub(super) fn config<K: Kind>(common: &Common, options: &Bench, size: u32) -> K::Settings {
+pub(super) fn config<K: MeasuredProtocol>(
+    common: &CommonArgs,
+    options: &BenchArgs,
+    size: u32,
+) -> K::Settings {
     let config = protocol::config::<K>(common, &options.connection, Purpose::Throughput, size);
-    K::suit_peers(config, &options.connection, Shape::new(options).peers())
+    K::suit_peers(config, &options.connection, LoadShape::new(options).peers())
 }
 
 /// The settings and the load of each size.
-pub(super) fn cases<K: Kind>(common: &Common, options: &Bench) -> Vec<(K::Settings, Load)> {
-    let case = |size| (config::<K>(common, options, size), Load::new(options, size));
+pub(super) fn cases<K: MeasuredProtocol>(
+    common: &CommonArgs,
+    options: &BenchArgs,
+) -> Vec<(K::Settings, MessageLoad)> {
+    let case = |size| (config::<K>(common, options, size), MessageLoad::new(options, size));
     sizes(options).into_iter().map(case).collect()
 }

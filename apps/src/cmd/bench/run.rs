@@ -11,13 +11,14 @@ use rdma_conn::send_recv::{CloseReason, ConnectError};
 use rdma_conn::verbs_safe::WcStatus;
 
 use crate::measure::{
-    HAS_COME, Load, Measured, Pacer, Payload, Receivers, Shape, Whole, Work, since, start_all,
+    HAS_COME, LoadShape, MessageLoad, Pacer, Payload, ReceiverThreads, RoundResult, Whole, Work,
+    since, start_all,
 };
-use crate::protocol::{Kind, Receiving, Sending, Taken};
+use crate::protocol::{MeasuredProtocol, MeasuredReceiver, MeasuredSender, TakeOutcome};
 use crate::session::{card, sender_ended};
 
 /// Both sides of a measurement, connected.
-pub(crate) struct Sides<K: Kind> {
+pub(crate) struct Sides<K: MeasuredProtocol> {
     pub(crate) senders: Vec<Outlet<K>>,
     /// One entry a receiving thread.
     pub(crate) receivers: Vec<Vec<Inlet<K>>>,
@@ -25,18 +26,18 @@ pub(crate) struct Sides<K: Kind> {
 }
 
 /// A sender, and the stream of payloads that it sends.
-pub(crate) struct Outlet<K: Kind> {
+pub(crate) struct Outlet<K: MeasuredProtocol> {
     pub(crate) sender: K::SendEnd,
     pub(crate) stream: u64,
 }
 
 /// A receiver, and what its peers send, in the order in which they join.
-pub(crate) struct Inlet<K: Kind> {
+pub(crate) struct Inlet<K: MeasuredProtocol> {
     pub(crate) receiver: K::RecvEnd,
     pub(crate) streams: Vec<u64>,
 }
 
-impl<K: Kind> Sides<K> {
+impl<K: MeasuredProtocol> Sides<K> {
     /// Sides without receivers; the senders are added later.
     pub(crate) fn sending() -> Sides<K> {
         Sides { senders: Vec::new(), receivers: Vec::new(), pool: None }
@@ -46,7 +47,7 @@ impl<K: Kind> Sides<K> {
     pub(crate) fn receiving(
         device: &Device,
         config: &K::Settings,
-        shape: Shape,
+        shape: LoadShape,
     ) -> Result<Sides<K>> {
         let pool = K::pool(device, config, shape)?;
         let new = |peers| {
@@ -55,9 +56,9 @@ impl<K: Kind> Sides<K> {
         };
         let each = || (0..shape.senders).map(|_| new(1));
         let receivers = match shape.receiving {
-            Receivers::SingleReceiver => vec![vec![new(shape.senders)?]],
-            Receivers::RoundRobin => vec![each().collect::<Result<_, _>>()?],
-            Receivers::ThreadEach => each().map(|r| Ok(vec![r?])).collect::<Result<_>>()?,
+            ReceiverThreads::SingleReceiver => vec![vec![new(shape.senders)?]],
+            ReceiverThreads::RoundRobin => vec![each().collect::<Result<_, _>>()?],
+            ReceiverThreads::ThreadEach => each().map(|r| Ok(vec![r?])).collect::<Result<_>>()?,
         };
         Ok(Sides { senders: Vec::new(), receivers, pool })
     }
@@ -70,7 +71,7 @@ impl<K: Kind> Sides<K> {
         Ok(inlets.swap_remove(at.context("a sender without a receiver")?))
     }
 
-    fn within_process(device: &Device, config: &K::Settings, shape: Shape) -> Result<Sides<K>> {
+    fn within_process(device: &Device, config: &K::Settings, shape: LoadShape) -> Result<Sides<K>> {
         let mut sides = Sides::receiving(device, config, shape)?;
         let other = card::peer_device(device)?;
         let devices = [device, other.as_ref().unwrap_or(device)];
@@ -92,23 +93,23 @@ impl<K: Kind> Sides<K> {
 }
 
 /// Measures with both ends in this process.
-pub(crate) fn within_process<K: Kind>(
+pub(crate) fn within_process<K: MeasuredProtocol>(
     device: &Device,
     config: &K::Settings,
-    shape: Shape,
-    load: &Load,
-) -> Result<Measured> {
+    shape: LoadShape,
+    load: &MessageLoad,
+) -> Result<RoundResult> {
     measure(Sides::<K>::within_process(device, config, shape)?, device, load, || {})
 }
 
 /// Runs whatever sides there are to their end. When all threads are ready, `begin` is
 /// called.
-pub(crate) fn measure<K: Kind>(
+pub(crate) fn measure<K: MeasuredProtocol>(
     sides: Sides<K>,
     device: &Device,
-    load: &Load,
+    load: &MessageLoad,
     begin: impl FnOnce(),
-) -> Result<Measured> {
+) -> Result<RoundResult> {
     let registered_bytes = sides.registered_bytes();
     let Sides { senders, receivers, pool } = sides;
     let both_here = !senders.is_empty() && !receivers.is_empty();
@@ -146,7 +147,7 @@ pub(crate) fn measure<K: Kind>(
         let sides = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        sides.chain(all.err().map(Err)).collect::<Vec<Result<Side>>>()
+        sides.chain(all.err().map(Err)).collect::<Vec<Result<SideWork>>>()
     });
     drop(pool);
     let since = since(device, before);
@@ -156,9 +157,9 @@ pub(crate) fn measure<K: Kind>(
     let senders = totals.iter().filter_map(|side| Some(side.as_ref().ok()?.sent));
     // The receiving threads are last in `totals`.
     let fairness = load.fairness(senders.take(sends));
-    let total = Side::sum(totals).map_err(advise)?;
+    let total = SideWork::sum(totals).map_err(advise)?;
     let messages = total.delivered(both_here)?;
-    Ok(Measured {
+    Ok(RoundResult {
         messages,
         elapsed: total.end - total.start,
         work: total.work,
@@ -196,7 +197,7 @@ struct GivenUp;
 
 impl Together {
     /// Passes on a thread's result, and tells the other threads if it is a failure.
-    fn watch(&self, side: Result<Side>) -> Result<Side> {
+    fn watch(&self, side: Result<SideWork>) -> Result<SideWork> {
         if side.is_err() {
             // Nothing but the fact is passed on: what failed goes by the thread's end.
             self.has_failed.store(true, Ordering::Relaxed);
@@ -210,7 +211,7 @@ impl Together {
     ///
     /// # Errors
     /// A signal asked for such an end, and nothing has arrived.
-    fn stops_receiving(&self, side: &Side) -> Result<bool> {
+    fn stops_receiving(&self, side: &SideWork) -> Result<bool> {
         match signals::interrupted().filter(|_| !self.has_senders) {
             Some(interrupted) if side.received == 0 => Err(interrupted.into()),
             interrupted => Ok(interrupted.is_some()),
@@ -227,7 +228,7 @@ impl Together {
 
 /// Work of one thread, or of several together.
 #[derive(Debug, Clone, Copy)]
-struct Side {
+struct SideWork {
     start: Instant,
     end: Instant,
     received: u64,
@@ -238,9 +239,9 @@ struct Side {
     busy: Option<f64>,
 }
 
-impl Side {
-    fn sum(mut sides: Vec<Result<Side>>) -> Result<Side> {
-        let cause = |side: &Result<Side>| side.as_ref().is_err_and(|e| !is_consequence(e));
+impl SideWork {
+    fn sum(mut sides: Vec<Result<SideWork>>) -> Result<SideWork> {
+        let cause = |side: &Result<SideWork>| side.as_ref().is_err_and(|e| !is_consequence(e));
         let failed = sides.iter().position(cause).or(sides.iter().position(Result::is_err));
         if let Some(at) = failed {
             return sides.swap_remove(at);
@@ -249,7 +250,7 @@ impl Side {
         let first = sides.next().context("no side to measure")??;
         sides.try_fold(first, |a, b| {
             let b = b?;
-            Ok(Side {
+            Ok(SideWork {
                 start: a.start.min(b.start),
                 end: a.end.max(b.end),
                 received: a.received + b.received,
@@ -263,7 +264,7 @@ impl Side {
     /// Messages that arrived; of senders whose receivers are elsewhere, those that were
     /// acknowledged.
     fn delivered(&self, both_here: bool) -> Result<u64> {
-        let Side { sent, received, .. } = *self;
+        let SideWork { sent, received, .. } = *self;
         anyhow::ensure!(
             !both_here || sent == received,
             "messages sent: {sent}, arrived: {received}"
@@ -279,7 +280,11 @@ fn is_consequence(failure: &anyhow::Error) -> bool {
         || sender_ended(failure).is_some_and(CloseReason::is_close)
 }
 
-fn send<K: Kind>(outlets: Vec<Outlet<K>>, load: &Load, together: &Together) -> Result<Side> {
+fn send<K: MeasuredProtocol>(
+    outlets: Vec<Outlet<K>>,
+    load: &MessageLoad,
+    together: &Together,
+) -> Result<SideWork> {
     let mut senders: Vec<(K::SendEnd, Payload)> = outlets
         .into_iter()
         .map(|Outlet { sender, stream }| (sender, Payload::new(load.size as usize, stream)))
@@ -293,11 +298,11 @@ fn send<K: Kind>(outlets: Vec<Outlet<K>>, load: &Load, together: &Together) -> R
 }
 
 /// Sends over each of the connections in turn.
-fn send_all<S: Sending>(
+fn send_all<S: MeasuredSender>(
     senders: &mut [(S, Payload)],
-    load: &Load,
+    load: &MessageLoad,
     together: &Together,
-) -> Result<Side> {
+) -> Result<SideWork> {
     if load.verify {
         senders.iter_mut().for_each(|(_, payload)| payload.prepare());
     }
@@ -326,18 +331,22 @@ fn send_all<S: Sending>(
     let end = host::time::now();
     let work = senders.iter().fold(Work::default(), |all, (sender, _)| all + sender.work());
     let sent = turns * senders.len() as u64;
-    Ok(Side { start, end, received: 0, sent, work, busy: None })
+    Ok(SideWork { start, end, received: 0, sent, work, busy: None })
 }
 
 /// Receives until all senders have closed, or a signal ends this end early.
-fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> Result<Side> {
+fn receive<K: MeasuredProtocol>(
+    group: Vec<Inlet<K>>,
+    load: &MessageLoad,
+    together: &Together,
+) -> Result<SideWork> {
     let alone = group.len() == 1;
-    let mut open: Vec<Taker<K::RecvEnd>> =
-        group.into_iter().map(|inlet| Taker::new(inlet, load)).collect();
+    let mut open: Vec<CheckingReceiver<K::RecvEnd>> =
+        group.into_iter().map(|inlet| CheckingReceiver::new(inlet, load)).collect();
     together.barrier.wait()?;
     let start = host::time::now();
     let (received, sent, work) = (0, 0, Work::default());
-    let mut side = Side { start, end: start, received, sent, work, busy: None };
+    let mut side = SideWork { start, end: start, received, sent, work, busy: None };
     let busy_before = host::time::thread_cpu();
     let mut vain = 0_u32;
     while !open.is_empty() {
@@ -369,15 +378,15 @@ const VAIN_ROUNDS: u32 = 64;
 
 /// Takes what there is from each receiver, and drops those that are closed; returns true if there
 /// was anything.
-fn round<R: Receiving>(
-    open: &mut Vec<Taker<R>>,
+fn round<R: MeasuredReceiver>(
+    open: &mut Vec<CheckingReceiver<R>>,
     time: Option<Duration>,
-    side: &mut Side,
+    side: &mut SideWork,
 ) -> Result<bool> {
     let (mut at, mut any) = (0, false);
     while let Some(taker) = open.get_mut(at) {
         match taker.take(time)? {
-            Taken::Some(count) => {
+            TakeOutcome::Some(count) => {
                 if side.received == 0 {
                     signals::first_message();
                     tracing::info!("{HAS_COME}");
@@ -386,8 +395,8 @@ fn round<R: Receiving>(
                 side.end = host::time::now();
                 any = true;
             }
-            Taken::Nothing => {}
-            Taken::Closed => {
+            TakeOutcome::Nothing => {}
+            TakeOutcome::Closed => {
                 side.work = side.work + open.swap_remove(at).receiver.work();
                 continue;
             }
@@ -398,24 +407,27 @@ fn round<R: Receiving>(
 }
 
 /// A receiver and what is expected from its peers.
-struct Taker<R> {
+struct CheckingReceiver<R> {
     receiver: R,
     /// By peer.
     expected: Vec<Payload>,
     verify: bool,
 }
 
-impl<R: Receiving> Taker<R> {
-    fn new<K: Kind<RecvEnd = R>>(inlet: Inlet<K>, load: &Load) -> Taker<R> {
+impl<R: MeasuredReceiver> CheckingReceiver<R> {
+    fn new<K: MeasuredProtocol<RecvEnd = R>>(
+        inlet: Inlet<K>,
+        load: &MessageLoad,
+    ) -> CheckingReceiver<R> {
         let Inlet { receiver, streams } = inlet;
         let payload = |stream| Payload::new(load.size as usize, stream);
         let expected = streams.into_iter().map(payload).collect();
-        Taker { receiver, expected, verify: load.verify }
+        CheckingReceiver { receiver, expected, verify: load.verify }
     }
 
     /// Takes the available messages, or waits up to `time` for the first.
-    fn take(&mut self, time: Option<Duration>) -> Result<Taken> {
-        let Taker { receiver, expected, verify } = self;
+    fn take(&mut self, time: Option<Duration>) -> Result<TakeOutcome> {
+        let CheckingReceiver { receiver, expected, verify } = self;
         if !*verify {
             return receiver.take(time, |_, _| Ok(()));
         }

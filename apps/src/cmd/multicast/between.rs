@@ -15,11 +15,11 @@ use rdma_conn::multicast::{
 use rdma_conn::raw::Link;
 use rdma_conn::send_recv::ConnectError;
 
-use super::load::{Delivered, Load};
+use super::load::{Delivered, SenderLoad};
 use super::report;
-use super::traffic::Traffic;
-use super::within::{Measured, Run};
-use crate::cli::{Common, Multicast};
+use super::traffic::GroupTraffic;
+use super::within::{GroupMeasurement, GroupRun};
+use crate::cli::{CommonArgs, MulticastArgs};
 use crate::measure::figures::counted_as;
 use crate::session::{cannot_bind, explain, refused};
 
@@ -29,14 +29,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LEAVING: Duration = Duration::from_secs(1);
 
 pub(super) fn run(
-    common: &Common,
-    options: &Multicast,
+    common: &CommonArgs,
+    options: &MulticastArgs,
     configs: &[Config],
     device: &Device,
 ) -> Result<()> {
     let (joined, traffic) = match (options.ends.listen, configs) {
         (Some(address), [config]) => {
-            let traffic = Traffic::of(options);
+            let traffic = GroupTraffic::from_args(options);
             let leader = Leader::bind(address);
             let leader = leader.map_err(|e| advised(e, |e| cannot_bind(address, e)))?;
             let (address, more) = (leader.local_addr(), config.members - 1);
@@ -118,23 +118,25 @@ fn told(joined: &Joined) -> Config {
 /// this member, or the group ended early.
 fn measure(
     joined: Joined,
-    traffic: &Traffic,
+    traffic: &GroupTraffic,
     config: &Config,
-) -> Result<(Measured, Option<Error>)> {
+) -> Result<(GroupMeasurement, Option<Error>)> {
     traffic.check(config)?;
     let Joined { group, streams, .. } = joined;
     let (rank, began) = (group.rank().0, host::time::now());
     let sends = rank < config.senders;
-    let load =
-        || Load::new(group.sender(), traffic, config.policy, rank + 1 == config.senders, began);
-    let loads: Vec<Load> = sends.then(load).transpose()?.into_iter().collect();
+    let load = || {
+        SenderLoad::new(group.sender(), traffic, config.policy, rank + 1 == config.senders, began)
+    };
+    let loads: Vec<SenderLoad> = sends.then(load).transpose()?.into_iter().collect();
     let mut delivered = Delivered::new(config.senders, traffic, began);
     delivered.timed = Some(rank);
-    let mut run = Run { members: vec![group], delivered: vec![delivered], loads, yields: true };
+    let mut run =
+        GroupRun { members: vec![group], delivered: vec![delivered], loads, yields: true };
     let ended = run.send(traffic, began).and_then(|()| run.finish()).err();
     let elapsed = host::time::since(began);
     let (writes, forced) = (run.count(Counts::writes), run.count(|counts| counts.forced));
-    let Run { mut members, mut delivered, .. } = run;
+    let GroupRun { mut members, mut delivered, .. } = run;
     let group = members.pop().expect("one");
     let work_requests = match &ended {
         None => {
@@ -158,7 +160,7 @@ fn measure(
     let messages = delivered.total();
     let of_others = messages - delivered.counts.last().copied().unwrap_or(0);
     let (latency, others_alone_per_s) = (delivered.latency, None);
-    let measured = Measured {
+    let measured = GroupMeasurement {
         messages,
         in_time: messages,
         of_others,

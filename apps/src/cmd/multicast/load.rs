@@ -6,7 +6,7 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use rdma_conn::multicast::{Message, Policy, SendError, Sender, Ticket};
 
-use super::traffic::Traffic;
+use super::traffic::GroupTraffic;
 use crate::scratch::scratch;
 
 /// Bytes of a message that tell when it was sent, and which it is; of a shorter one, less
@@ -19,7 +19,7 @@ const ALL_TIMED: u64 = 10_000;
 const ONE_TIMED_IN: u64 = 16;
 
 /// A sender's messages.
-pub(super) struct Load {
+pub(super) struct SenderLoad {
     sender: Sender,
     bytes: Vec<u8>,
     began: Instant,
@@ -80,7 +80,7 @@ struct Burst {
 }
 
 impl Burst {
-    fn of(size: u64, policy: Policy) -> Burst {
+    fn new(size: u64, policy: Policy) -> Burst {
         let k = match policy {
             Policy::Every(k) => k.into(),
             Policy::Opportunistic | Policy::OpportunisticWithNulls => 1,
@@ -89,7 +89,7 @@ impl Burst {
     }
 
     /// Reports whether the next messages may go: those that were pushed are stable.
-    fn may(&self, sender: &Sender) -> bool {
+    fn may_send(&self, sender: &Sender) -> bool {
         self.pushed.is_none_or(|ticket| sender.is_delivered(ticket))
     }
 
@@ -103,7 +103,7 @@ impl Burst {
 
 impl Lone {
     /// Reports whether the next message may go.
-    fn may(&mut self, sender: &Sender, now: Instant) -> bool {
+    fn may_send(&mut self, sender: &Sender, now: Instant) -> bool {
         match self.last {
             None => true,
             Some(last) => sender.is_delivered(last) && self.pause.is_over(now),
@@ -111,16 +111,16 @@ impl Lone {
     }
 }
 
-impl Load {
+impl SenderLoad {
     pub(super) fn new(
         sender: Sender,
-        traffic: &Traffic,
+        traffic: &GroupTraffic,
         policy: Policy,
         last: bool,
         began: Instant,
-    ) -> Result<Load> {
+    ) -> Result<SenderLoad> {
         let rate = traffic.slow.filter(|_| last).or(traffic.rate);
-        Ok(Load {
+        Ok(SenderLoad {
             sender,
             bytes: scratch(traffic.size)?,
             began,
@@ -128,7 +128,7 @@ impl Load {
             lone: traffic
                 .lone_us
                 .map(|pause| Lone { pause: Pause::new(Duration::from_micros(pause)), last: None }),
-            paced: traffic.burst.map(|size| Burst::of(size, policy)),
+            paced: traffic.burst.map(|size| Burst::new(size, policy)),
             limit: traffic.messages,
             flush_every: traffic.flush_every,
             sent: 0,
@@ -141,19 +141,19 @@ impl Load {
         if !self.flush()? {
             return Ok(());
         }
-        if self.paced.as_ref().is_some_and(|burst| !burst.may(&self.sender)) {
+        if self.paced.as_ref().is_some_and(|burst| !burst.may_send(&self.sender)) {
             return Ok(());
         }
         let most = self.paced.as_ref().map_or(most, |burst| burst.size);
         let is_lone = self.lone.is_some();
-        if self.lone.as_mut().is_some_and(|lone| !lone.may(&self.sender, now)) {
+        if self.lone.as_mut().is_some_and(|lone| !lone.may_send(&self.sender, now)) {
             return Ok(());
         }
         // What has no company is timed to the moment, not to the pass.
         let (most, now) = if is_lone { (1, host::time::now()) } else { (most, now) };
         let due = self.due(now).min(self.sent.saturating_add(most));
         while self.sent < due && (self.flush_every.is_none() || self.until_flush > 0) {
-            match self.one(now) {
+            match self.send_one(now) {
                 Err(SendError::WindowFull) => break,
                 other => other?,
             }
@@ -161,7 +161,7 @@ impl Load {
         Ok(())
     }
 
-    fn one(&mut self, now: Instant) -> Result<(), SendError> {
+    fn send_one(&mut self, now: Instant) -> Result<(), SendError> {
         stamp(&mut self.bytes, self.sent, now - self.began);
         let ticket = self.sender.try_send(&self.bytes)?;
         if let Some(lone) = &mut self.lone {
@@ -203,8 +203,8 @@ impl Load {
     pub(super) fn is_done(&mut self) -> bool {
         let is_flushed = self.flush_every.is_none() || self.until_flush > 0;
         let is_sent = is_flushed && self.limit.is_some_and(|limit| self.sent >= limit);
-        let Load { lone, sender, .. } = self;
-        is_sent && lone.as_mut().is_none_or(|lone| lone.may(sender, host::time::now()))
+        let SenderLoad { lone, sender, .. } = self;
+        is_sent && lone.as_mut().is_none_or(|lone| lone.may_send(sender, host::time::now()))
     }
 }
 
@@ -243,7 +243,7 @@ pub(super) struct Delivered {
 }
 
 impl Delivered {
-    pub(super) fn new(senders: u8, traffic: &Traffic, began: Instant) -> Delivered {
+    pub(super) fn new(senders: u8, traffic: &GroupTraffic, began: Instant) -> Delivered {
         let latency = Histogram::new_with_bounds(1, 60_000_000_000, 3);
         Delivered {
             counts: vec![0; senders.into()],

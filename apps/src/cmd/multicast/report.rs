@@ -1,31 +1,34 @@
 //! Results: a table for people, or one JSON object a line.
 
-use base::table::Table;
+use base::table::ResultTable;
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{Config, Policy, writes_per_multicast};
 
-use super::traffic::Traffic;
-use super::within::Measured;
+use super::traffic::GroupTraffic;
+use super::within::GroupMeasurement;
 use crate::measure::ResultLine;
 use crate::measure::figures::{counted_as, rate};
-use crate::results::{Report, Style};
+use crate::results::{ResultReport, ResultStyle};
 
 /// A report without results. Its columns are known with what is sent, which the leader tells.
-pub(super) fn report(json: bool, traffic: &Traffic) -> Report {
+pub(super) fn report(json: bool, traffic: &GroupTraffic) -> ResultReport {
     let header = ["mem-\nbers", "push", "msgs/s", "±", "p50\n(µs)", "p99\n(µs)", "RDMA\nops/\nmsg"];
     let of_all = ["for-\nmula", "forced\npushes"];
     let of_slow = ["others'\nmsgs/s", "alone\nmsgs/s", "ratio"];
     let more = if traffic.slow.is_some() { &of_slow[..] } else { &of_all[..] };
-    let empty = Table::new(2, &[&header[..], more].concat());
-    Report::new(json, Style { empty, title, row, note: |_| String::new(), is_one: true })
+    let empty = ResultTable::new(2, &[&header[..], more].concat());
+    ResultReport::new(
+        json,
+        ResultStyle { empty, title, row, note: |_| String::new(), is_one: true },
+    )
 }
 
 /// The result of one round.
 pub(super) fn line(
     device: &Device,
-    traffic: &Traffic,
+    traffic: &GroupTraffic,
     config: &Config,
-    round: &Measured,
+    round: &GroupMeasurement,
 ) -> ResultLine {
     let messages = round.messages;
     let ops = |work: u64| work as f64 / messages as f64;

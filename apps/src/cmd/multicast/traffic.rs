@@ -6,12 +6,12 @@ use anyhow::{Result, ensure};
 use rdma_conn::multicast::Config;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::Multicast;
+use crate::cli::MulticastArgs;
 use crate::measure::rounds;
 
 /// Messages to send, as all members have to know them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Traffic {
+pub(super) struct GroupTraffic {
     pub(super) size: u32,
     pub(super) seconds: f64,
     pub(super) messages: Option<u64>,
@@ -26,9 +26,9 @@ pub(super) struct Traffic {
     pub(super) verify: bool,
 }
 
-impl Traffic {
-    pub(super) fn of(options: &Multicast) -> Traffic {
-        Traffic {
+impl GroupTraffic {
+    pub(super) fn from_args(options: &MulticastArgs) -> GroupTraffic {
+        GroupTraffic {
             size: options.size,
             seconds: options.seconds,
             messages: options.messages,
@@ -43,16 +43,16 @@ impl Traffic {
     }
 }
 
-impl Traffic {
+impl GroupTraffic {
     /// Returns the number of rounds: each has at least one message of each sender.
     pub(super) fn rounds(&self, asked: u32) -> u32 {
         self.messages.map_or(asked, |messages| rounds::rounds_of(messages, asked))
     }
 
     /// Returns the share of one round.
-    pub(super) fn of_round(&self, round: u32, rounds: u32) -> Traffic {
+    pub(super) fn of_round(&self, round: u32, rounds: u32) -> GroupTraffic {
         let messages = self.messages.map(|messages| rounds::share(messages, round, rounds));
-        Traffic { messages, seconds: self.seconds / f64::from(rounds.max(1)), ..self.clone() }
+        GroupTraffic { messages, seconds: self.seconds / f64::from(rounds.max(1)), ..self.clone() }
     }
 }
 
@@ -61,7 +61,7 @@ const RATES: RangeInclusive<f64> = 0.001..=1e9;
 /// Time that a group may send, in seconds.
 const SECONDS: RangeInclusive<f64> = 0.0..=86_400.0;
 
-impl Traffic {
+impl GroupTraffic {
     /// Checks that a member can do what the leader says.
     pub(super) fn check(&self, config: &Config) -> Result<()> {
         let (size, most) = (self.size, config.message_bytes);

@@ -8,8 +8,8 @@ use hdrhistogram::Histogram;
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{Config, Counts, Group, in_process};
 
-use super::load::{Delivered, Load};
-use super::traffic::Traffic;
+use super::load::{Delivered, SenderLoad};
+use super::traffic::GroupTraffic;
 
 /// Messages of one sender between two passes.
 const BURST: u64 = 250;
@@ -20,7 +20,7 @@ const STILL: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Result of a measurement.
-pub(super) struct Measured {
+pub(super) struct GroupMeasurement {
     /// Messages delivered at every member, in the end.
     pub(super) messages: u64,
     /// Those that were in `elapsed`; and of these, those of the senders but the last.
@@ -38,7 +38,7 @@ pub(super) struct Measured {
     pub(super) forced: u64,
 }
 
-impl Measured {
+impl GroupMeasurement {
     pub(super) fn per_s(&self) -> f64 {
         self.in_time as f64 / self.elapsed.as_secs_f64()
     }
@@ -49,35 +49,39 @@ impl Measured {
 }
 
 /// Members that this process has.
-pub(super) struct Run {
+pub(super) struct GroupRun {
     pub(super) members: Vec<Group>,
     pub(super) delivered: Vec<Delivered>,
-    pub(super) loads: Vec<Load>,
+    pub(super) loads: Vec<SenderLoad>,
     /// Others are processes of their own, which may want this processor.
     pub(super) yields: bool,
 }
 
 /// One group. Where the last sender is a slow one, it is compared with a group in which that
 /// one does not send, measured before and after.
-pub(super) fn measure(device: &Device, traffic: &Traffic, config: &Config) -> Result<Measured> {
+pub(super) fn measure(
+    device: &Device,
+    traffic: &GroupTraffic,
+    config: &Config,
+) -> Result<GroupMeasurement> {
     if traffic.slow.is_none() || config.senders < 2 {
         return run(device, traffic, config);
     }
     let others = Config { senders: config.senders - 1, ..*config };
     let alone = || {
-        let measured = run(device, &Traffic { slow: None, ..traffic.clone() }, &others)?;
+        let measured = run(device, &GroupTraffic { slow: None, ..traffic.clone() }, &others)?;
         anyhow::Ok(measured.per_s())
     };
     let before = alone()?;
     let measured = run(device, traffic, config)?;
-    Ok(Measured { others_alone_per_s: Some((before + alone()?) / 2.0), ..measured })
+    Ok(GroupMeasurement { others_alone_per_s: Some((before + alone()?) / 2.0), ..measured })
 }
 
-fn run(device: &Device, traffic: &Traffic, config: &Config) -> Result<Measured> {
+fn run(device: &Device, traffic: &GroupTraffic, config: &Config) -> Result<GroupMeasurement> {
     let members = in_process(device, config)?;
     let before = device.counters().ok();
     let began = host::time::now();
-    let mut run = Run::new(members, traffic, config, began)?;
+    let mut run = GroupRun::new(members, traffic, config, began)?;
     run.send(traffic, began)?;
     let elapsed = run.settle()? - began;
     let in_time = run.in_time();
@@ -89,17 +93,22 @@ fn run(device: &Device, traffic: &Traffic, config: &Config) -> Result<Measured> 
     run.result(elapsed, in_time, work_requests, forced)
 }
 
-impl Run {
+impl GroupRun {
     /// All `members` of a group, and what they send.
-    fn new(members: Vec<Group>, traffic: &Traffic, config: &Config, began: Instant) -> Result<Run> {
+    fn new(
+        members: Vec<Group>,
+        traffic: &GroupTraffic,
+        config: &Config,
+        began: Instant,
+    ) -> Result<GroupRun> {
         let load = |rank: u8| {
             let (sender, last) = (members[usize::from(rank)].sender(), rank + 1 == config.senders);
-            Load::new(sender, traffic, config.policy, last, began)
+            SenderLoad::new(sender, traffic, config.policy, last, began)
         };
         let loads = (0..config.senders).map(load).collect::<Result<_>>()?;
         let delivered = members.iter().map(|_| Delivered::new(config.senders, traffic, began));
         let delivered = delivered.collect();
-        Ok(Run { members, delivered, loads, yields: false })
+        Ok(GroupRun { members, delivered, loads, yields: false })
     }
 
     /// Makes one pass of all members; returns how many messages they delivered.
@@ -115,14 +124,14 @@ impl Run {
         count
     }
 
-    pub(super) fn send(&mut self, traffic: &Traffic, began: Instant) -> Result<()> {
+    pub(super) fn send(&mut self, traffic: &GroupTraffic, began: Instant) -> Result<()> {
         let time = Duration::from_secs_f64(traffic.seconds);
         tracing::info!("the group sends");
         loop {
             let now = host::time::now();
             let is_over =
                 signals::is_interrupted() || (traffic.messages.is_none() && now - began >= time);
-            if is_over || self.loads.iter_mut().all(Load::is_done) {
+            if is_over || self.loads.iter_mut().all(SenderLoad::is_done) {
                 return Ok(());
             }
             for load in &mut self.loads {
@@ -198,7 +207,7 @@ impl Run {
         in_time: Vec<u64>,
         work_requests: u64,
         forced: u64,
-    ) -> Result<Measured> {
+    ) -> Result<GroupMeasurement> {
         let sent: Vec<u64> = self.loads.iter().map(|load| load.sent).collect();
         let mut latency = self.delivered[0].latency.clone();
         latency.reset();
@@ -215,7 +224,7 @@ impl Run {
         let (in_time, last) = (in_time.iter().sum(), in_time.last().copied());
         let of_others = in_time - last.unwrap_or(0);
         let others_alone_per_s = None;
-        Ok(Measured {
+        Ok(GroupMeasurement {
             messages: sent.iter().sum(),
             in_time,
             of_others,

@@ -4,18 +4,21 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::{pinning, signals};
 use rdma_conn::device::Device;
 use rdma_conn::listener::Listener;
 
 use super::report;
-use super::trips::{Measured, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size};
-use crate::cli::{Common, Pingpong};
+use super::trips::{
+    TripMeasurement, end_of_round, follow, hang_up, hang_up_first, lead, rounds_of_size,
+};
+use crate::cli::{CommonArgs, PingpongArgs};
 use crate::measure::{EndOfLoad, ResultLine, Work};
-use crate::protocol::{self, Duplex, Kind, Purpose};
+use crate::protocol::{self, Duplex, MeasuredProtocol, Purpose};
 use crate::session::{
-    self, Channel, Control, Followed, Part, Session, Traffic, cause, contradiction,
+    self, ControlMessage, Followed, MeasurementIndex, SessionChannel, SessionParameters,
+    TrafficParameters, cause, contradiction,
 };
 use crate::settings::{Flag, number};
 
@@ -25,10 +28,10 @@ const BUSY: &str = "busy with another session: wait for its end, or start anothe
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Leads one round, with the listener at `address`.
-pub(super) fn connect<K: Kind>(
-    (options, device, config): (&Pingpong, &Device, &K::Settings),
+pub(super) fn connect<K: MeasuredProtocol>(
+    (options, device, config): (&PingpongArgs, &Device, &K::Settings),
     (size, round): (u32, u32),
-    part: Part,
+    part: MeasurementIndex,
     address: SocketAddr,
 ) -> Result<ResultLine> {
     let before = device.counters().ok();
@@ -36,53 +39,57 @@ pub(super) fn connect<K: Kind>(
     let session = part.session("pingpong", 1, 0, traffic::<K>(options, config, size)).encode()?;
     let near = K::connect(&mut stream, device, config, &session);
     let mut near = near.map_err(|e| session::explain(e, address, "pingpong"))?;
-    let mut wire = Channel::new(stream)?;
+    let mut wire = SessionChannel::new(stream)?;
     pinning::pin_thread(0);
     let end = end_of_round(options, round);
     let led = lead(&mut near, options, end, size).map(|led| (led, near.work()));
     hang_up_first(near, led.is_ok());
     let (led, here) = led.map_err(|e| cause(e, [&mut wire]))?;
     let interrupted = signals::interrupted().map(|why| why.to_string());
-    wire.tell(&Control::Sent { messages: led.half_trips.len(), work: here, interrupted })?;
+    wire.tell(&ControlMessage::Sent { messages: led.half_trips.len(), work: here, interrupted })?;
     let there = match wire.hear()? {
-        Control::Arrived { work, .. } => work,
+        ControlMessage::Arrived { work, .. } => work,
         other => session::unexpected(other)?,
     };
-    let measured = Measured { led, work: here + there, before };
+    let measured = TripMeasurement { led, work: here + there, before };
     let line = report::line::<K>((options, device, config), size, &measured);
-    wire.tell(&Control::Result(Box::new(line.clone())))?;
+    wire.tell(&ControlMessage::Result(Box::new(line.clone())))?;
     Ok(line)
 }
 
 /// Describes the messages of one size to send.
-fn traffic<K: Kind>(options: &Pingpong, config: &K::Settings, size: u32) -> Traffic {
-    Traffic {
+fn traffic<K: MeasuredProtocol>(
+    options: &PingpongArgs,
+    config: &K::Settings,
+    size: u32,
+) -> TrafficParameters {
+    TrafficParameters {
         end: Some(options.end()),
         rounds: rounds_of_size(options),
-        ..Traffic::new::<K>(&options.connection, config, size, !options.no_verify)
+        ..TrafficParameters::new::<K>(&options.connection, config, size, !options.no_verify)
     }
 }
 
 /// The listening end: answers one size after the other until the last.
-pub(super) fn listen<K: Kind>(
-    common: &Common,
-    options: &Pingpong,
+pub(super) fn listen<K: MeasuredProtocol>(
+    common: &CommonArgs,
+    options: &PingpongArgs,
     device: &Device,
     address: SocketAddr,
-) -> Outcome {
+) -> CommandResult {
     let listener = session::listen::<K>(address)?;
     let report = report::report(common.json);
     session::follow_all(report, parts::<K>(common, options, device, &listener))
 }
 
 /// Answers one part of a session after the other.
-fn parts<K: Kind>(
-    common: &Common,
-    options: &Pingpong,
+fn parts<K: MeasuredProtocol>(
+    common: &CommonArgs,
+    options: &PingpongArgs,
     device: &Device,
     listener: &Listener<K>,
 ) -> impl FnMut() -> Result<Followed> {
-    let mut before: Option<Session> = None;
+    let mut before: Option<SessionParameters> = None;
     move || {
         let (far, session, mut wire) = welcome(common, options, device, listener, before.as_ref())?;
         let answered =
@@ -98,15 +105,15 @@ fn parts<K: Kind>(
 }
 
 /// Waits for the connection of the next part of a session, or of the first one.
-fn welcome<K: Kind>(
-    common: &Common,
-    options: &Pingpong,
+fn welcome<K: MeasuredProtocol>(
+    common: &CommonArgs,
+    options: &PingpongArgs,
     device: &Device,
     listener: &Listener<K>,
-    before: Option<&Session>,
-) -> Result<(Duplex<K>, Session, Channel)> {
-    let judge = |new: &Session| judge::<K>(options, new, before);
-    let accept = |incoming, session: &Session| -> Result<Duplex<K>> {
+    before: Option<&SessionParameters>,
+) -> Result<(Duplex<K>, SessionParameters, SessionChannel)> {
+    let judge = |new: &SessionParameters| judge::<K>(options, new, before);
+    let accept = |incoming, session: &SessionParameters| -> Result<Duplex<K>> {
         let (args, traffic) = (&options.connection, &session.traffic);
         let config =
             protocol::hosted::<K>(common, args, Purpose::Latency, traffic.size, &traffic.terms)?;
@@ -126,9 +133,12 @@ fn welcome<K: Kind>(
 }
 
 /// Answers one size; returns the number of messages, and the work that it took.
-fn answer<K: Kind>(mut far: Duplex<K>, session: &Session) -> Result<(u64, Work)> {
+fn answer<K: MeasuredProtocol>(
+    mut far: Duplex<K>,
+    session: &SessionParameters,
+) -> Result<(u64, Work)> {
     pinning::pin_thread(0);
-    let Traffic { verify, size, .. } = session.traffic;
+    let TrafficParameters { verify, size, .. } = session.traffic;
     let followed = follow(&mut far, verify, size, || Ok(signals::go_on()?));
     let work = far.work();
     hang_up(far);
@@ -137,25 +147,29 @@ fn answer<K: Kind>(mut far: Duplex<K>, session: &Session) -> Result<(u64, Work)>
 
 /// Tells the other end what this one has done, and returns the result that the other end reports.
 /// Also returns the signal that has ended the other end early, if one has.
-fn settle(wire: &mut Channel, messages: u64, work: Work) -> Result<(ResultLine, Option<String>)> {
+fn settle(
+    wire: &mut SessionChannel,
+    messages: u64,
+    work: Work,
+) -> Result<(ResultLine, Option<String>)> {
     let mut ended = None;
     loop {
         match wire.hear()? {
-            Control::Sent { interrupted, .. } => {
+            ControlMessage::Sent { interrupted, .. } => {
                 ended = interrupted;
-                wire.tell(&Control::Arrived { messages, work, equal: None })?;
+                wire.tell(&ControlMessage::Arrived { messages, work, equal: None })?;
             }
-            Control::Result(line) => return Ok((*line, ended)),
+            ControlMessage::Result(line) => return Ok((*line, ended)),
             other => return session::unexpected(other),
         }
     }
 }
 
 /// Checks that the connecting end continues the session that has begun, or may begin one.
-fn judge<K: Kind>(
-    options: &Pingpong,
-    new: &Session,
-    before: Option<&Session>,
+fn judge<K: MeasuredProtocol>(
+    options: &PingpongArgs,
+    new: &SessionParameters,
+    before: Option<&SessionParameters>,
 ) -> Result<(), String> {
     let expected = before.map_or(0, |session| session.part + 1);
     if new.part != expected || before.is_some_and(|session| session.run != new.run) {

@@ -1,22 +1,25 @@
 //! Results, as the JSON and the table have them.
 
-use base::table::Table;
+use base::table::ResultTable;
 use rdma_conn::device::Device;
 
-use super::trips::{Led, Measured};
-use crate::cli::Pingpong;
+use super::trips::{LedTrips, TripMeasurement};
+use crate::cli::PingpongArgs;
 use crate::measure::figures::counted_as;
 use crate::measure::{ResultLine, planned_ns, since};
-use crate::protocol::Kind;
-use crate::results::{Report, Style};
+use crate::protocol::MeasuredProtocol;
+use crate::results::{ResultReport, ResultStyle};
 use crate::settings;
 
 const HEADER: [&str; 8] = ["size", "min", "50 %", "± of\nrounds", "90 %", "99 %", "99.9 %", "max"];
 
 /// A report without results.
-pub(super) fn report(json: bool) -> Report {
-    let empty = Table::new(1, &HEADER);
-    Report::new(json, Style { empty, title, row, note: |_| String::new(), is_one: true })
+pub(super) fn report(json: bool) -> ResultReport {
+    let empty = ResultTable::new(1, &HEADER);
+    ResultReport::new(
+        json,
+        ResultStyle { empty, title, row, note: |_| String::new(), is_one: true },
+    )
 }
 
 fn title(line: &ResultLine) -> String {
@@ -35,12 +38,12 @@ fn row(line: &ResultLine) -> Vec<String> {
 }
 
 /// The result of one round.
-pub(super) fn line<K: Kind>(
-    (options, device, config): (&Pingpong, &Device, &K::Settings),
+pub(super) fn line<K: MeasuredProtocol>(
+    (options, device, config): (&PingpongArgs, &Device, &K::Settings),
     size: u32,
-    measured: &Measured,
+    measured: &TripMeasurement,
 ) -> ResultLine {
-    let Measured { led: Led { half_trips, warm_up }, work, before } = measured;
+    let TripMeasurement { led: LedTrips { half_trips, warm_up }, work, before } = measured;
     let all = 2 * (half_trips.len() + warm_up);
     let rnr_events = since(device, *before).and_then(|since| since.rnr_events);
     ResultLine::new(K::WORD, device.name(), "rc", size)

@@ -7,9 +7,9 @@ use base::signals;
 use hdrhistogram::Histogram;
 use rdma_conn::device::Counters;
 
-use crate::cli::Pingpong;
+use crate::cli::PingpongArgs;
 use crate::measure::{EndOfLoad, HAS_COME, MEASURES, Payload, Work};
-use crate::protocol::{Duplex, Kind, Receiving, Sending, Taken};
+use crate::protocol::{Duplex, MeasuredProtocol, MeasuredReceiver, MeasuredSender, TakeOutcome};
 use crate::session::HungUp;
 
 /// Round trips before the measured ones: a tenth of them, and at most this number.
@@ -17,8 +17,8 @@ const WARM_UP: u64 = 1000;
 /// No peer that lives takes longer for one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) struct Measured {
-    pub(super) led: Led,
+pub(super) struct TripMeasurement {
+    pub(super) led: LedTrips,
     /// Work of both ends.
     pub(super) work: Work,
     /// The device's counters at the start.
@@ -26,7 +26,7 @@ pub(super) struct Measured {
 }
 
 /// The round trips of the end that leads.
-pub(super) struct Led {
+pub(super) struct LedTrips {
     /// Halves of the round trips that count, in nanoseconds.
     pub(super) half_trips: Histogram<u64>,
     /// Round trips before those.
@@ -34,17 +34,17 @@ pub(super) struct Led {
 }
 
 /// Rounds of each size.
-pub(super) fn rounds_of_size(options: &Pingpong) -> u32 {
+pub(super) fn rounds_of_size(options: &PingpongArgs) -> u32 {
     options.end().rounds(options.rounds.asked())
 }
 
 /// End of a round of each size.
-pub(super) fn end_of_round(options: &Pingpong, round: u32) -> EndOfLoad {
+pub(super) fn end_of_round(options: &PingpongArgs, round: u32) -> EndOfLoad {
     options.end().of_round(round, rounds_of_size(options))
 }
 
 /// Ends a connection whose peer may have gone.
-pub(super) fn hang_up<K: Kind>(connection: Duplex<K>) {
+pub(super) fn hang_up<K: MeasuredProtocol>(connection: Duplex<K>) {
     if let Err(e) = connection.sender.close() {
         tracing::debug!(error = %e, "the other end was not told goodbye");
     }
@@ -52,14 +52,14 @@ pub(super) fn hang_up<K: Kind>(connection: Duplex<K>) {
 
 /// Ends a connection at the end that leads. Where all went well, the other end is heard
 /// out: its last message may be here before it knows that.
-pub(super) fn hang_up_first<K: Kind>(connection: Duplex<K>, is_well: bool) {
+pub(super) fn hang_up_first<K: MeasuredProtocol>(connection: Duplex<K>, is_well: bool) {
     let Duplex { sender, mut receiver } = connection;
     if let Err(e) = sender.close() {
         tracing::debug!(error = %e, "the other end was not told goodbye");
         return;
     }
     match is_well.then(|| receiver.take(Some(PATIENCE), |_, _| Ok(()))) {
-        None | Some(Ok(Taken::Closed)) => {}
+        None | Some(Ok(TakeOutcome::Closed)) => {}
         Some(other) => tracing::debug!(?other, "the other end has not said goodbye"),
     }
 }
@@ -73,12 +73,12 @@ fn is_warm(end: EndOfLoad, trips: u64, start: Instant) -> bool {
 }
 
 /// Sends, waits for the answer, and measures.
-pub(super) fn lead<K: Kind>(
+pub(super) fn lead<K: MeasuredProtocol>(
     near: &mut Duplex<K>,
-    options: &Pingpong,
+    options: &PingpongArgs,
     end: EndOfLoad,
     size: u32,
-) -> Result<Led> {
+) -> Result<LedTrips> {
     let verify = !options.no_verify;
     let mut out = Payload::new(size as usize, 0);
     if verify {
@@ -125,18 +125,18 @@ pub(super) fn lead<K: Kind>(
         // A part of the warm-up is no result.
         signals::go_on()?;
     }
-    Ok(Led { half_trips, warm_up })
+    Ok(LedTrips { half_trips, warm_up })
 }
 
-pub(super) fn without_answer(taken: Taken) -> anyhow::Error {
+pub(super) fn without_answer(taken: TakeOutcome) -> anyhow::Error {
     match taken {
-        Taken::Closed => HungUp.into(),
+        TakeOutcome::Closed => HungUp.into(),
         _ => anyhow::anyhow!("no answer: timed out"),
     }
 }
 
 /// Echoes messages until the other end closes; returns their number.
-pub(super) fn follow<K: Kind>(
+pub(super) fn follow<K: MeasuredProtocol>(
     far: &mut Duplex<K>,
     verify: bool,
     size: u32,
@@ -152,14 +152,14 @@ pub(super) fn follow<K: Kind>(
             if verify { expected.check(message) } else { Ok(()) }
         })?;
         match taken {
-            Taken::Some(count) => {
+            TakeOutcome::Some(count) => {
                 if messages == 0 {
                     tracing::info!("{HAS_COME}");
                 }
                 messages += count;
             }
-            Taken::Nothing => {}
-            Taken::Closed => return Ok(messages),
+            TakeOutcome::Nothing => {}
+            TakeOutcome::Closed => return Ok(messages),
         }
     }
 }

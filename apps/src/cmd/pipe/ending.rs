@@ -4,52 +4,52 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, anyhow};
-use base::outcome::{self, Failure};
+use base::outcome::{self, CommandError};
 use base::signals;
 use host::sync::{Mutex, MutexGuard};
 use indicatif::ProgressBar;
 
 use crate::measure::figures::bytes;
-use crate::session::Channel;
+use crate::session::SessionChannel;
 
 /// Words of both ends about a stream that ended early.
 const A_PART: &str = "what has arrived is a part only";
 
 /// A failure before the end of the stream, after `passed` bytes.
-pub(super) fn early(failure: Failure, passed: u64) -> Failure {
+pub(super) fn early(failure: CommandError, passed: u64) -> CommandError {
     anyhow!("{failure:#} (after {}): {A_PART}", bytes(passed))
 }
 
 /// The end of this process, which a signal may bring about at any time.
 #[derive(Clone)]
-pub(super) struct Ending(Arc<Shared>);
+pub(super) struct PipeEnding(Arc<EndingShared>);
 
-struct Shared {
-    state: Mutex<State>,
+struct EndingShared {
+    state: Mutex<EndingState>,
     /// Bytes that have gone by.
     passed: AtomicU64,
 }
 
-struct State {
+struct EndingState {
     is_claimed: bool,
     /// To the other end, once there is one.
-    wire: Option<Channel>,
+    wire: Option<SessionChannel>,
     bar: ProgressBar,
 }
 
-impl Ending {
+impl PipeEnding {
     /// Has signals end the process from now on, with a word to the other end.
-    pub(super) fn watch() -> Result<Ending> {
-        let state = State { is_claimed: false, wire: None, bar: ProgressBar::hidden() };
-        let shared = Shared { state: Mutex::new(state), passed: AtomicU64::new(0) };
-        let ending = Ending(Arc::new(shared));
+    pub(super) fn watch() -> Result<PipeEnding> {
+        let state = EndingState { is_claimed: false, wire: None, bar: ProgressBar::hidden() };
+        let shared = EndingShared { state: Mutex::new(state), passed: AtomicU64::new(0) };
+        let ending = PipeEnding(Arc::new(shared));
         let told = ending.clone();
         signals::watch(move |signal| told.interrupt(signal))?;
         Ok(ending)
     }
 
     /// The other end has connected: from now on a signal is reported to it, too.
-    pub(super) fn join(&self, wire: Channel, bar: &ProgressBar) {
+    pub(super) fn join(&self, wire: SessionChannel, bar: &ProgressBar) {
         let mut state = self.lock();
         (state.wire, state.bar) = (Some(wire), bar.clone());
     }
@@ -65,7 +65,7 @@ impl Ending {
         self.lock().is_claimed = true;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EndingState> {
         self.0.state.lock()
     }
 

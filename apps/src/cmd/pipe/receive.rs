@@ -7,15 +7,17 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use base::outcome::{Failure, Outcome};
+use base::outcome::{CommandError, CommandResult};
 use base::progress;
 use rdma_conn::listener::{Incoming, Listener};
 
 use super::ending::early;
-use super::task::Task;
+use super::task::PipeTask;
 use crate::cmd::stream::{Passed, confirm, take_all};
-use crate::protocol::{self, Kind, Purpose};
-use crate::session::{self, Channel, Session, Traffic, cause, contradiction};
+use crate::protocol::{self, MeasuredProtocol, Purpose};
+use crate::session::{
+    self, SessionChannel, SessionParameters, TrafficParameters, cause, contradiction,
+};
 
 /// Reason given to a connection that is refused during a stream.
 const BUSY: &str = "busy with another stream: wait for its end, or start another listener";
@@ -23,7 +25,7 @@ const BUSY: &str = "busy with another stream: wait for its end, or start another
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Writes what one connector sends to standard output.
-pub(super) fn run<K: Kind>(task: Task<'_>, address: SocketAddr) -> Outcome {
+pub(super) fn run<K: MeasuredProtocol>(task: PipeTask<'_>, address: SocketAddr) -> CommandResult {
     let output = std::io::stdout().as_fd().try_clone_to_owned();
     let output = File::from(output.context("no standard output")?);
     let listener = session::listen::<K>(address)?;
@@ -32,40 +34,41 @@ pub(super) fn run<K: Kind>(task: Task<'_>, address: SocketAddr) -> Outcome {
 }
 
 /// A sender that was admitted.
-struct Welcomed<K: Kind> {
+struct Welcomed<K: MeasuredProtocol> {
     receiver: K::RecvEnd,
-    wire: Channel,
+    wire: SessionChannel,
     config: K::Settings,
     /// Bytes of a piece.
     size: u32,
 }
 
 /// Waits for a sender that can be admitted.
-fn welcome<K: Kind>(task: Task<'_>, listener: &Listener<K>) -> Result<Welcomed<K>> {
+fn welcome<K: MeasuredProtocol>(task: PipeTask<'_>, listener: &Listener<K>) -> Result<Welcomed<K>> {
     loop {
-        let judge = |new: &Session| judge::<K>(task, new);
-        let admit = |incoming, session: &Session| admit::<K>(task, incoming, &session.traffic);
+        let judge = |new: &SessionParameters| judge::<K>(task, new);
+        let admit =
+            |incoming, session: &SessionParameters| admit::<K>(task, incoming, &session.traffic);
         let admitted = session::admitted::<K, _>(listener, "pipe", WAIT, judge, admit)?;
-        if let Some(((receiver, config), Session { traffic, .. }, wire)) = admitted {
+        if let Some(((receiver, config), SessionParameters { traffic, .. }, wire)) = admitted {
             return Ok(Welcomed { receiver, wire, config, size: traffic.size });
         }
     }
 }
 
 /// Checks that the connecting end wants nothing else than this end was told.
-fn judge<K: Kind>(task: Task<'_>, new: &Session) -> Result<(), String> {
+fn judge<K: MeasuredProtocol>(task: PipeTask<'_>, new: &SessionParameters) -> Result<(), String> {
     let options = task.options;
     let wanted = new.traffic.flags::<K>(Purpose::Stream);
     let asked = session::asked::<K>(&options.connection, None, false);
     contradiction(&asked, &wanted).map_or(Ok(()), Err)
 }
 
-fn admit<K: Kind>(
-    task: Task<'_>,
+fn admit<K: MeasuredProtocol>(
+    task: PipeTask<'_>,
     incoming: Incoming<K>,
-    traffic: &Traffic,
+    traffic: &TrafficParameters,
 ) -> Result<(K::RecvEnd, K::Settings)> {
-    let Task { common, options, device, .. } = task;
+    let PipeTask { common, options, device, .. } = task;
     let args = &options.connection;
     let config =
         protocol::hosted::<K>(common, args, Purpose::Stream, traffic.size, &traffic.terms)?;
@@ -81,8 +84,12 @@ fn admit<K: Kind>(
 }
 
 /// Takes the stream to its end.
-fn stream<K: Kind>(task: Task<'_>, welcomed: Welcomed<K>, mut output: File) -> Outcome {
-    let Task { common, ending, .. } = task;
+fn stream<K: MeasuredProtocol>(
+    task: PipeTask<'_>,
+    welcomed: Welcomed<K>,
+    mut output: File,
+) -> CommandResult {
+    let PipeTask { common, ending, .. } = task;
     let Welcomed { mut receiver, mut wire, config, size } = welcomed;
     let bar = progress::stream(None, common.json);
     ending.join(wire.try_clone()?, &bar);
@@ -104,9 +111,9 @@ fn stream<K: Kind>(task: Task<'_>, welcomed: Welcomed<K>, mut output: File) -> O
 }
 
 /// Returns the failure of an output that takes nothing more.
-fn refused(error: std::io::Error) -> Failure {
+fn refused(error: std::io::Error) -> CommandError {
     match error.kind() {
         ErrorKind::BrokenPipe => anyhow!("the reader of standard output has gone"),
-        _ => Failure::from(error).context("cannot write to standard output"),
+        _ => CommandError::from(error).context("cannot write to standard output"),
     }
 }

@@ -7,28 +7,34 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::progress;
 use rustix::event::{PollFd, PollFlags};
 
 use super::ending::early;
-use super::task::Task;
-use crate::cli::Pipe;
+use super::task::PipeTask;
+use crate::cli::PipeArgs;
 use crate::cmd::stream::{Passed, confirmed, send_all};
-use crate::protocol::Kind;
-use crate::session::{self, Channel, Part, Session, Traffic, cause};
+use crate::protocol::MeasuredProtocol;
+use crate::session::{
+    self, MeasurementIndex, SessionChannel, SessionParameters, TrafficParameters, cause,
+};
 
 /// Sends standard input to the listener at `address`.
-pub(super) fn run<K: Kind>(task: Task<'_>, config: &K::Settings, address: SocketAddr) -> Outcome {
-    let Task { common, options, device, ending } = task;
+pub(super) fn run<K: MeasuredProtocol>(
+    task: PipeTask<'_>,
+    config: &K::Settings,
+    address: SocketAddr,
+) -> CommandResult {
+    let PipeTask { common, options, device, ending } = task;
     let input = Input::new()?;
     let mut stream = session::dial(address)?;
     let session = session::<K>(task, config).encode()?;
     let made = K::connect_sender(&mut stream, device, config, &session);
     let sender = made.map_err(|e| session::explain(e, address, "pipe"))?;
     let bar = progress::stream(input.length, common.json);
-    ending.join(Channel::new(stream.try_clone()?)?, &bar);
-    let mut wire = Channel::new(stream)?;
+    ending.join(SessionChannel::new(stream.try_clone()?)?, &bar);
+    let mut wire = SessionChannel::new(stream)?;
     let mut passed = Passed::new();
     let sent = send_all(
         sender,
@@ -48,9 +54,14 @@ pub(super) fn run<K: Kind>(task: Task<'_>, config: &K::Settings, address: Socket
 }
 
 /// Describes the stream to the other end.
-fn session<K: Kind>(task: Task<'_>, config: &K::Settings) -> Session {
-    let Pipe { connection, size, .. } = task.options;
-    Part::only().session("pipe", 1, 0, Traffic::new::<K>(connection, config, *size, false))
+fn session<K: MeasuredProtocol>(task: PipeTask<'_>, config: &K::Settings) -> SessionParameters {
+    let PipeArgs { connection, size, .. } = task.options;
+    MeasurementIndex::only().session(
+        "pipe",
+        1,
+        0,
+        TrafficParameters::new::<K>(connection, config, *size, false),
+    )
 }
 
 /// Standard input.
@@ -73,7 +84,7 @@ impl Input {
 
     /// Waits until there is something to read, or no more. An other end that goes, or has
     /// something to say, ends the wait.
-    fn wait(&self, wire: &mut Channel) -> Result<()> {
+    fn wait(&self, wire: &mut SessionChannel) -> Result<()> {
         loop {
             let mut fds = [
                 PollFd::new(&self.file, PollFlags::IN),
@@ -109,7 +120,7 @@ impl Input {
 }
 
 /// The other end has nothing to say before the end, unless it gives up.
-fn heard(wire: &mut Channel) -> Result<()> {
+fn heard(wire: &mut SessionChannel) -> Result<()> {
     match wire.hear_within(Duration::from_millis(1))? {
         None => Ok(()),
         Some(other) => bail!("the other end says {other:?}"),

@@ -1,34 +1,34 @@
 //! Task of one end, and how it went.
 
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::{remark, say};
 use rdma_conn::device::Device;
 
-use super::ending::Ending;
-use crate::cli::{Common, Pipe};
+use super::ending::PipeEnding;
+use crate::cli::{CommonArgs, PipeArgs};
 use crate::cmd::stream::Passed;
 use crate::measure::Work;
 use crate::measure::figures::bytes;
-use crate::protocol::Kind;
+use crate::protocol::MeasuredProtocol;
 
 /// Transfer to make over any kind of connection.
 #[derive(Clone, Copy)]
-pub(super) struct Task<'a> {
-    pub(super) common: &'a Common,
-    pub(super) options: &'a Pipe,
+pub(super) struct PipeTask<'a> {
+    pub(super) common: &'a CommonArgs,
+    pub(super) options: &'a PipeArgs,
     pub(super) device: &'a Device,
-    pub(super) ending: &'a Ending,
+    pub(super) ending: &'a PipeEnding,
 }
 
-impl Task<'_> {
+impl PipeTask<'_> {
     /// Tells how it went: well. Standard output of the listening end is the stream.
-    pub(super) fn report<K: Kind>(
+    pub(super) fn report<K: MeasuredProtocol>(
         &self,
         config: &K::Settings,
         size: u32,
         passed: &Passed,
         work: Work,
-    ) -> Outcome {
+    ) -> CommandResult {
         let line = passed
             .line::<K>(self.device, config, size)
             .with("rdma_ops_per_message", work.operations_per_message(passed.messages))

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use base::outcome::{Outcome, as_usage, usage};
+use base::outcome::{CommandResult, as_usage, usage};
 use rdma_conn::conn_core::rc_pingpong::{DONE, DecodeError, Destination, MESSAGE_LEN};
 use rdma_conn::handshake::{READY_LIMIT, TIME_LIMIT};
 use rdma_conn::raw::RawEnd;
@@ -15,12 +15,12 @@ use super::control::RawChannel;
 use super::end::{self, Local};
 use super::follow;
 use super::lead::{self};
-use super::led::Trips;
+use super::led::TripCounts;
 use super::measure::delivered_line;
-use super::plan::{Plan, Task};
-use super::rendezvous::{Language, Rendezvous};
+use super::plan::{RawPlan, RawTask};
+use super::rendezvous::{ClientListener, Language};
 use super::report::{report, with_times};
-use crate::cli::{Common, Op, Pingpong, Wait};
+use crate::cli::{CommonArgs, PingpongArgs, RawOp, WaitFlag};
 use crate::measure::ResultLine;
 use crate::session;
 use crate::settings::flags;
@@ -31,7 +31,7 @@ const SIZE: u32 = 4096;
 const ITERATIONS: u64 = 1000;
 const RECV_DEPTH: u32 = 500;
 
-pub(crate) fn ibv_rc_pingpong(common: &Common, options: &Pingpong) -> Outcome {
+pub(crate) fn ibv_rc_pingpong(common: &CommonArgs, options: &PingpongArgs) -> CommandResult {
     let (listen, connect) = (options.ends.listen, options.ends.connect);
     if listen.is_none() && connect.is_none() {
         return Err(usage(
@@ -43,7 +43,7 @@ pub(crate) fn ibv_rc_pingpong(common: &Common, options: &Pingpong) -> Outcome {
     let local = Local {
         device: &device,
         gid_index: common.gid_index,
-        spin: options.connection.wait == Wait::Spin,
+        spin: options.connection.wait == WaitFlag::Spin,
     };
     let trips = options.iterations.unwrap_or(ITERATIONS);
     let line = match (connect, listen) {
@@ -51,7 +51,7 @@ pub(crate) fn ibv_rc_pingpong(common: &Common, options: &Pingpong) -> Outcome {
         (None, Some(address)) => listen_at(local, &plan, options.mtu, trips, address)?,
         (None, None) => return Ok(()),
     };
-    let task = if connect.is_some() { Task::Pingpong } else { Task::Bench };
+    let task = if connect.is_some() { RawTask::Pingpong } else { RawTask::Bench };
     let mut report = report(common.json, task, &options.ends);
     report.add(&line)?;
     report.finish();
@@ -59,7 +59,7 @@ pub(crate) fn ibv_rc_pingpong(common: &Common, options: &Pingpong) -> Outcome {
 }
 
 /// One message in flight, as the program has it. Its payloads are unknown, and not checked.
-fn plan(options: &Pingpong) -> Result<Plan> {
+fn plan(options: &PingpongArgs) -> Result<RawPlan> {
     let size = match options.size[..] {
         [] => SIZE,
         [size] => size,
@@ -68,9 +68,16 @@ fn plan(options: &Pingpong) -> Result<Plan> {
     if options.no_verify {
         return Err(usage("--compat checks no payloads: leave --no-verify out"));
     }
-    let new = Plan::new(Task::Pingpong, Op::Send, &options.raw, &options.connection, size, false);
+    let new = RawPlan::new(
+        RawTask::Pingpong,
+        RawOp::Send,
+        &options.raw,
+        &options.connection,
+        size,
+        false,
+    );
     let recv_depth = options.connection.given.number(&flags::RECV_DEPTH).unwrap_or(RECV_DEPTH);
-    let plan = Plan { recv_depth, verify: false, ..new };
+    let plan = RawPlan { recv_depth, verify: false, ..new };
     plan.check().map_err(as_usage)?;
     Ok(plan)
 }
@@ -78,7 +85,7 @@ fn plan(options: &Pingpong) -> Result<Plan> {
 /// The client: it sends first.
 fn lead(
     local: Local<'_>,
-    plan: &Plan,
+    plan: &RawPlan,
     mtu_bytes: u32,
     trips: u64,
     address: SocketAddr,
@@ -95,7 +102,7 @@ fn lead(
         Ok(peer)
     })?;
     drop(stream);
-    let trips = Trips { warm_up: 0, measured: trips };
+    let trips = TripCounts { warm_up: 0, measured: trips };
     let (mut wire, _open) = RawChannel::silent()?;
     let latencies = lead::lead(plan, &mut end, &mut wire, trips, local.spin)?;
     let messages = 2 * trips.measured;
@@ -106,12 +113,12 @@ fn lead(
 /// The server: the first client that speaks as the program does is served.
 fn listen_at(
     local: Local<'_>,
-    plan: &Plan,
+    plan: &RawPlan,
     mtu_bytes: u32,
     trips: u64,
     address: SocketAddr,
 ) -> Result<ResultLine> {
-    let mut rendezvous = Rendezvous::listen(address, Language::RcPingpong)?;
+    let mut rendezvous = ClientListener::listen(address, Language::RcPingpong)?;
     loop {
         let (mut stream, from) = rendezvous.next()?;
         match read_destination(&mut stream, READY_LIMIT) {
@@ -123,7 +130,7 @@ fn listen_at(
 
 fn serve(
     local: Local<'_>,
-    plan: &Plan,
+    plan: &RawPlan,
     mtu_bytes: u32,
     trips: u64,
     mut stream: TcpStream,

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use base::frame::GONE;
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use rdma_conn::verbs_safe::{WcError, WcStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::ResultLine;
-use crate::session::{ChannelOf, LastWords};
+use crate::session::{ControlChannel, LastWords};
 
 /// The byte stream to the other end.
-pub(super) type RawChannel = ChannelOf<RawControl>;
+pub(super) type RawChannel = ControlChannel<RawControl>;
 
 /// Control message of an end that has finished.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -22,14 +22,14 @@ pub(super) enum RawControl {
     Done(Totals),
     /// The follower's counts: messages that it has received, requests that it has posted, and
     /// messages from another process for which its device found no posted receive.
-    Received { received: Received, operations: u64, missed: Option<u64> },
+    Received { received: ReceivedCounts, operations: u64, missed: Option<u64> },
     /// Results for the follower to print, and the signal that has ended the leader early.
     Results(Vec<ResultLine>, #[serde(default)] Option<String>),
 }
 
 /// Counts of the messages that have arrived.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Received {
+pub(super) struct ReceivedCounts {
     /// Messages, each counted once.
     pub(super) messages: u64,
     pub(super) reordered: u64,
@@ -66,7 +66,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Tells the other end of a failure, and asks there for its cause: an end that has gone, or
 /// has failed before, breaks queue pairs here.
-pub(super) fn cause(wire: &mut RawChannel, failure: Failure) -> Failure {
+pub(super) fn cause(wire: &mut RawChannel, failure: CommandError) -> CommandError {
     wire.give_up(&failure);
     let is_gone = failure.to_string() == GONE;
     let is_lost = failure.downcast_ref().is_some_and(|error: &WcError| {

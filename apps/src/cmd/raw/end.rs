@@ -13,10 +13,10 @@ use rdma_conn::verbs_safe::{
 };
 
 use super::control::RawChannel;
-use super::memory::Places;
-use super::plan::Plan;
-use super::queues::{Inbox, Outbox, Route};
-use crate::cli::{Op, RawTransport};
+use super::memory::MessagePlaces;
+use super::plan::RawPlan;
+use super::queues::{MessageRoute, RecvQueues, SendQueues};
+use crate::cli::{RawOp, RawTransport};
 
 /// Device and settings of this end alone, which are no part of the plan.
 #[derive(Debug, Clone, Copy)]
@@ -29,13 +29,13 @@ pub(super) struct Local<'a> {
 
 /// All queue pairs of an end, joined.
 #[derive(Debug)]
-pub(super) struct End {
-    pub(super) outbox: Outbox,
-    pub(super) inbox: Option<Inbox>,
+pub(super) struct JoinedEnd {
+    pub(super) outbox: SendQueues,
+    pub(super) inbox: Option<RecvQueues>,
     /// Memory of this end that the peer writes or reads.
     pub(super) memory: Option<SharedRegion>,
     /// Memory of the peer that this end writes or reads.
-    pub(super) remote: Option<Remote>,
+    pub(super) remote: Option<RemotePlaces>,
     /// By rank, the number of the queue pair that shows a message to be of that rank: the one
     /// that it arrived at or, for a datagram, the one that sent it.
     pub(super) sources: Vec<u32>,
@@ -43,16 +43,16 @@ pub(super) struct End {
 
 /// The peer's memory, cut into places.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Remote {
+pub(super) struct RemotePlaces {
     base: RemoteSpan,
-    places: Places,
+    places: MessagePlaces,
 }
 
-impl Remote {
-    fn new(plan: &Plan, base: RemoteSpan) -> Result<Remote> {
+impl RemotePlaces {
+    fn new(plan: &RawPlan, base: RemoteSpan) -> Result<RemotePlaces> {
         let needed = plan.memory_bytes();
         ensure!(base.len >= needed, "the peer offers {} bytes of {needed}", base.len);
-        Ok(Remote { base, places: Places::new(plan) })
+        Ok(RemotePlaces { base, places: MessagePlaces::new(plan) })
     }
 
     /// Returns the place of message `number` of a queue pair.
@@ -64,8 +64,8 @@ impl Remote {
 }
 
 /// Queue pairs in INIT, with their receives posted.
-struct Draft<'a> {
-    plan: &'a Plan,
+struct EndDraft<'a> {
+    plan: &'a RawPlan,
     local: Local<'a>,
     leads: bool,
     ends: Vec<RawEnd>,
@@ -75,8 +75,8 @@ struct Draft<'a> {
     memory: Option<SharedRegion>,
 }
 
-impl<'a> Draft<'a> {
-    fn new(local: Local<'a>, plan: &'a Plan, leads: bool) -> Result<Draft<'a>> {
+impl<'a> EndDraft<'a> {
+    fn new(local: Local<'a>, plan: &'a RawPlan, leads: bool) -> Result<EndDraft<'a>> {
         let depth = if plan.sends_at(leads) { plan.depth() } else { 1 };
         let receives = plan.receives_of(leads);
         let own = plan.own_qps(leads);
@@ -85,7 +85,7 @@ impl<'a> Draft<'a> {
             let entries = u32::try_from(entries).context("too many completions for one queue")?;
             Ok::<_, anyhow::Error>(local.device.context().create_cq(CqConfig::new(entries.max(1)))?)
         };
-        let mut draft = Draft {
+        let mut draft = EndDraft {
             plan,
             local,
             leads,
@@ -158,15 +158,17 @@ impl<'a> Draft<'a> {
     }
 
     /// The end, joined to these peers, by rank.
-    fn finish(self, peers: &[RawPeer]) -> Result<End> {
-        let Draft { plan, local, leads, ends, posters, send_cq, recv_cq, memory } = self;
+    fn finish(self, peers: &[RawPeer]) -> Result<JoinedEnd> {
+        let EndDraft { plan, local, leads, ends, posters, send_cq, recv_cq, memory } = self;
         let remote = peers.first().and_then(|peer| peer.memory);
-        let remote = remote.map(|base| Remote::new(plan, base)).transpose()?;
+        let remote = remote.map(|base| RemotePlaces::new(plan, base)).transpose()?;
         let datagrams = plan.transport == RawTransport::Ud;
         let own: Vec<u32> = ends.iter().map(|end| end.queues.control.qp_num()).collect();
         let theirs = || peers.iter().map(|peer| peer.endpoint.qp_num).collect();
-        let route =
-            |(rank, peer): (usize, &RawPeer)| Route { queue: rank.min(own.len() - 1), to: peer.id };
+        let route = |(rank, peer): (usize, &RawPeer)| MessageRoute {
+            queue: rank.min(own.len() - 1),
+            to: peer.id,
+        };
         let routes = peers.iter().enumerate().map(route).collect();
         let sources = if datagrams { theirs() } else { own.clone() };
         let (mut sending, mut receiving) = (Vec::new(), posters);
@@ -175,12 +177,13 @@ impl<'a> Draft<'a> {
             sending.push(send);
             receiving.extend(recv);
         }
-        let Plan { signal_every, poll_batch, .. } = *plan;
+        let RawPlan { signal_every, poll_batch, .. } = *plan;
         let repost_batch = plan.repost_batch.min(plan.receives_of(leads).max(1));
-        let inbox =
-            |queues| Inbox::new(recv_cq, queues, poll_batch, repost_batch, datagrams, local.spin);
-        Ok(End {
-            outbox: Outbox::new(send_cq, sending, routes, signal_every, poll_batch, local.spin)
+        let inbox = |queues| {
+            RecvQueues::new(recv_cq, queues, poll_batch, repost_batch, datagrams, local.spin)
+        };
+        Ok(JoinedEnd {
+            outbox: SendQueues::new(send_cq, sending, routes, signal_every, poll_batch, local.spin)
                 .polled(local.device.advances_when_polled()),
             inbox: (!receiving.is_empty()).then(|| inbox(receiving)),
             memory,
@@ -191,15 +194,15 @@ impl<'a> Draft<'a> {
 }
 
 /// Returns the access to this end's memory that the peer needs.
-fn access(op: Op) -> RemoteAccess {
+fn access(op: RawOp) -> RemoteAccess {
     match op {
-        Op::Send => RemoteAccess::NONE,
-        Op::Write | Op::WriteImm => RemoteAccess { write: true, ..RemoteAccess::NONE },
-        Op::Read => RemoteAccess { read: true, ..RemoteAccess::NONE },
+        RawOp::Send => RemoteAccess::NONE,
+        RawOp::Write | RawOp::WriteImm => RemoteAccess { write: true, ..RemoteAccess::NONE },
+        RawOp::Read => RemoteAccess { read: true, ..RemoteAccess::NONE },
     }
 }
 
-fn memory(device: &Device, plan: &Plan, leads: bool) -> Result<Option<SharedRegion>> {
+fn memory(device: &Device, plan: &RawPlan, leads: bool) -> Result<Option<SharedRegion>> {
     if !plan.has_memory(leads) {
         return Ok(None);
     }
@@ -209,18 +212,22 @@ fn memory(device: &Device, plan: &Plan, leads: bool) -> Result<Option<SharedRegi
 }
 
 /// The connecting end: tells the plan, and joins the queue pairs one after the other.
-pub(super) fn connect(local: Local<'_>, plan: &Plan, wire: &mut RawChannel) -> Result<End> {
+pub(super) fn connect(
+    local: Local<'_>,
+    plan: &RawPlan,
+    wire: &mut RawChannel,
+) -> Result<JoinedEnd> {
     connect_with(local, plan, plan, wire)
 }
 
 /// As [`connect`], but sends `told` to the other end as the plan.
 pub(super) fn connect_with(
     local: Local<'_>,
-    plan: &Plan,
-    told: &Plan,
+    plan: &RawPlan,
+    told: &RawPlan,
     wire: &mut RawChannel,
-) -> Result<End> {
-    let mut draft = Draft::new(local, plan, true)?;
+) -> Result<JoinedEnd> {
+    let mut draft = EndDraft::new(local, plan, true)?;
     let (memory, told, mut peers) = (draft.span()?, told.encode()?, Vec::new());
     for (rank, end) in draft.ends.iter_mut().enumerate() {
         let user: &[u8] = if rank == 0 { &told } else { b"" };
@@ -233,10 +240,10 @@ pub(super) fn connect_with(
 /// has; it answers with the peer's address.
 pub(super) fn join(
     local: Local<'_>,
-    plan: &Plan,
+    plan: &RawPlan,
     exchange: impl FnOnce(&mut RawEnd) -> Result<Endpoint>,
-) -> Result<End> {
-    let mut draft = Draft::new(local, plan, true)?;
+) -> Result<JoinedEnd> {
+    let mut draft = EndDraft::new(local, plan, true)?;
     let endpoint = exchange(draft.ends.first_mut().context("no queue pair")?)?;
     let (recv_slots, recv_slot_bytes) = (plan.recv_depth, plan.size);
     let (memory, id, user) = (None, None, Vec::new());
@@ -244,17 +251,17 @@ pub(super) fn join(
 }
 
 /// Failure of the following end: with one peer only, or of the whole session.
-pub(super) enum Refused {
+pub(super) enum FollowError {
     /// The peer was refused: the next one may be served.
     Stranger(anyhow::Error),
     /// The session cannot continue.
     Failed(anyhow::Error),
 }
 
-impl From<Refused> for anyhow::Error {
-    fn from(refused: Refused) -> anyhow::Error {
+impl From<FollowError> for anyhow::Error {
+    fn from(refused: FollowError) -> anyhow::Error {
         match refused {
-            Refused::Stranger(e) | Refused::Failed(e) => e,
+            FollowError::Stranger(e) | FollowError::Failed(e) => e,
         }
     }
 }
@@ -271,17 +278,17 @@ const REST_LIMIT: Duration = Duration::from_secs(20);
 pub(super) fn accept(
     local: Local<'_>,
     wire: &mut RawChannel,
-    judge: impl FnOnce(&Plan) -> Result<()>,
-    prepare: impl FnOnce(&Plan, &SharedRegion) -> Result<()>,
-) -> Result<(Plan, End)> {
+    judge: impl FnOnce(&RawPlan) -> Result<()>,
+    prepare: impl FnOnce(&RawPlan, &SharedRegion) -> Result<()>,
+) -> Result<(RawPlan, JoinedEnd)> {
     let first = Incoming::greet(wire)?;
-    let decoded = Plan::decode(&first.peer().user);
+    let decoded = RawPlan::decode(&first.peer().user);
     let judged = decoded.and_then(|plan| judge(&plan).map(|()| plan));
     let plan = match judged {
         Ok(plan) => plan,
         Err(e) => return Err(turn_away(first, e)),
     };
-    let drafted = Draft::new(local, &plan, false).and_then(|draft| {
+    let drafted = EndDraft::new(local, &plan, false).and_then(|draft| {
         draft.memory.as_ref().map_or(Ok(()), |memory| prepare(&plan, memory))?;
         Ok((draft.span()?, draft))
     });

@@ -18,12 +18,12 @@ pub(super) struct Flight {
     settled: u64,
     /// One more than the number of the newest answer.
     newest: u64,
-    faults: Faults,
+    faults: FaultCounts,
 }
 
 /// Counts of what an unreliable transport has done to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Faults {
+pub(super) struct FaultCounts {
     /// Messages without an answer in time.
     pub(super) lost: u64,
     /// Answers that were overtaken by a later one.
@@ -32,9 +32,9 @@ pub(super) struct Faults {
     pub(super) late: u64,
 }
 
-impl Faults {
-    pub(super) fn and(self, more: Faults) -> Faults {
-        Faults {
+impl FaultCounts {
+    pub(super) fn merge(self, more: FaultCounts) -> FaultCounts {
+        FaultCounts {
             lost: self.lost + more.lost,
             reordered: self.reordered + more.reordered,
             late: self.late + more.late,
@@ -51,7 +51,7 @@ impl Flight {
             sent: 0,
             settled: 0,
             newest: 0,
-            faults: Faults::default(),
+            faults: FaultCounts::default(),
         }
     }
 
@@ -79,7 +79,7 @@ impl Flight {
         self.sent - self.settled < self.window
     }
 
-    pub(super) fn faults(&self) -> Faults {
+    pub(super) fn faults(&self) -> FaultCounts {
         self.faults
     }
 
@@ -157,7 +157,7 @@ impl Flight {
 
 /// Messages of a one-way stream that have arrived: the newest, and recent ones before it.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenWindow {
     /// One more than the newest number.
     next: u64,
     /// A bit for each of the last `SPAN` numbers before `next`: set if the message has arrived.
@@ -168,13 +168,13 @@ pub(super) struct Seen {
     pub(super) repeated: u64,
 }
 
-impl Seen {
+impl SeenWindow {
     /// Numbers that `recent` covers: a message from further back counts as repeated.
     const SPAN: u64 = 4096;
 
-    pub(super) fn new() -> Seen {
+    pub(super) fn new() -> SeenWindow {
         let recent = vec![0; (Self::SPAN / 64) as usize].into();
-        Seen { next: 0, recent, unique: 0, reordered: 0, repeated: 0 }
+        SeenWindow { next: 0, recent, unique: 0, reordered: 0, repeated: 0 }
     }
 
     /// The number that the low bits stand for: the nearest to the next expected one.

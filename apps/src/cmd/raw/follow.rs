@@ -3,44 +3,44 @@
 use anyhow::{Context, Result, ensure};
 
 use super::control::{RawChannel, RawControl, Totals};
-use super::end::End;
-use super::flight::Seen;
+use super::end::JoinedEnd;
+use super::flight::SeenWindow;
 use super::lead::{message, source, written};
-use super::memory::{self, Places, mark};
-use super::plan::{Plan, rank_and_number};
-use super::queues::Watch;
-use crate::cli::Op;
+use super::memory::{self, MessagePlaces, mark};
+use super::plan::{RawPlan, rank_and_number};
+use super::queues::IdleWatch;
+use crate::cli::RawOp;
 use crate::measure::Payload;
 use crate::scratch::scratch;
 use crate::session;
 
 /// Account of the messages of one queue pair.
-struct Lane {
+struct FollowedQp {
     size: u32,
     answered: u64,
     /// The number of the next message, where none is lost.
     next: u64,
-    seen: Seen,
+    seen: SeenWindow,
     expected: Payload,
 }
 
 /// Numbers that are tried, from the next one on, for a message that only its payload identifies.
 const MOST_AHEAD: u64 = 256;
 
-impl Lane {
-    fn new(plan: &Plan, rank: usize) -> Lane {
+impl FollowedQp {
+    fn new(plan: &RawPlan, rank: usize) -> FollowedQp {
         let size = plan.size_of(rank);
         let expected = Payload::new(size as usize, rank as u64);
-        Lane { size, answered: 0, next: 0, seen: Seen::new(), expected }
+        FollowedQp { size, answered: 0, next: 0, seen: SeenWindow::new(), expected }
     }
 
     /// The number of a message, which is answered; `None` if it is none, having been
     /// written over while it was looked at.
     #[inline]
-    fn take(&mut self, plan: &Plan, bytes: &[u8], imm: Option<u32>) -> Result<Option<u64>> {
-        let number = if plan.is_reliable() || (plan.op != Op::Send && !plan.verify) {
+    fn take(&mut self, plan: &RawPlan, bytes: &[u8], imm: Option<u32>) -> Result<Option<u64>> {
+        let number = if plan.is_reliable() || (plan.op != RawOp::Send && !plan.verify) {
             self.next
-        } else if plan.op == Op::Send {
+        } else if plan.op == RawOp::Send {
             let imm = imm.context("a message without its number")?;
             let number = self.seen.number(rank_and_number(imm).1);
             self.seen.see(number);
@@ -61,7 +61,7 @@ impl Lane {
 
     /// The number of the message with this mark: the next one, or, where messages may be
     /// lost, a later one.
-    fn marked(&self, plan: &Plan, found: u8) -> Result<u64> {
+    fn marked(&self, plan: &RawPlan, found: u8) -> Result<u64> {
         let ahead = (u64::from(found) + 255 - u64::from(mark(self.next))) % 255;
         ensure!(
             ahead == 0 || !plan.is_reliable(),
@@ -75,19 +75,20 @@ impl Lane {
 /// Answers until the leader says that it has all it wants, or until `limit` messages; returns how
 /// many arrived.
 pub(super) fn follow(
-    plan: &Plan,
-    end: &mut End,
+    plan: &RawPlan,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
     limit: Option<u64>,
     spin: bool,
 ) -> Result<u64> {
-    let mut lanes: Vec<Lane> = (0..plan.qps as usize).map(|rank| Lane::new(plan, rank)).collect();
+    let mut lanes: Vec<FollowedQp> =
+        (0..plan.qps as usize).map(|rank| FollowedQp::new(plan, rank)).collect();
     match plan.op {
-        Op::Send | Op::WriteImm => {
-            by_messages(plan, &mut lanes, end, wire, limit, Watch::new(spin))?;
+        RawOp::Send | RawOp::WriteImm => {
+            by_messages(plan, &mut lanes, end, wire, limit, IdleWatch::new(spin))?;
         }
-        Op::Write => by_memory(plan, &mut lanes, end, wire, Watch::new(spin))?,
-        Op::Read => return done(wire.hear_unless_interrupted()?)?.messages(),
+        RawOp::Write => by_memory(plan, &mut lanes, end, wire, IdleWatch::new(spin))?,
+        RawOp::Read => return done(wire.hear_unless_interrupted()?)?.messages(),
     }
     Ok(lanes.iter().map(|lane| lane.answered).sum())
 }
@@ -101,17 +102,17 @@ pub(super) fn done(note: RawControl) -> Result<Totals> {
 }
 
 fn by_messages(
-    plan: &Plan,
-    lanes: &mut [Lane],
-    end: &mut End,
+    plan: &RawPlan,
+    lanes: &mut [FollowedQp],
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
     limit: Option<u64>,
-    mut watch: Watch,
+    mut watch: IdleWatch,
 ) -> Result<()> {
-    let End { outbox, inbox, memory, remote, sources } = end;
+    let JoinedEnd { outbox, inbox, memory, remote, sources } = end;
     let inbox = inbox.as_mut().context("no receives")?;
     let (mut answered, mut scratch) = (0, scratch(plan.largest())?);
-    let places = Places::new(plan);
+    let places = MessagePlaces::new(plan);
     while limit.is_none_or(|limit| answered < limit) {
         wire.end_at_signal()?;
         let arrived = inbox.poll(|arrival| {
@@ -160,15 +161,15 @@ fn by_messages(
 }
 
 fn by_memory(
-    plan: &Plan,
-    lanes: &mut [Lane],
-    end: &mut End,
+    plan: &RawPlan,
+    lanes: &mut [FollowedQp],
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
-    mut watch: Watch,
+    mut watch: IdleWatch,
 ) -> Result<()> {
-    let End { outbox, memory, remote, .. } = end;
+    let JoinedEnd { outbox, memory, remote, .. } = end;
     let memory = memory.as_ref().context("no memory")?;
-    let (mut scratch, places) = (scratch(plan.largest())?, Places::new(plan));
+    let (mut scratch, places) = (scratch(plan.largest())?, MessagePlaces::new(plan));
     let looks = if plan.qps == 1 { watch.looks() } else { 1 };
     loop {
         wire.end_at_signal()?;

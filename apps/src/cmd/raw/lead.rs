@@ -8,46 +8,46 @@ use anyhow::{Context, Result, ensure};
 use rdma_conn::verbs_safe::{SendOp, SharedRegion};
 
 use super::control::RawChannel;
-use super::end::{End, Remote};
-use super::led::{Led, Trips};
-use super::memory::{self, Places, mark};
-use super::plan::{Plan, immediate, rank_and_number};
-use super::queues::{Arrival, Inbox, Watch};
-use crate::cli::{Op, RawTransport};
-use leader::{Lane, Leader};
+use super::end::{JoinedEnd, RemotePlaces};
+use super::led::{LedResult, TripCounts};
+use super::memory::{self, MessagePlaces, mark};
+use super::plan::{RawPlan, immediate, rank_and_number};
+use super::queues::{ArrivedMessage, IdleWatch, RecvQueues};
+use crate::cli::{RawOp, RawTransport};
+use leader::{LedQp, RawLeader};
 
 /// Numbers before the awaited one that are tried for an answer that only its payload identifies.
 const MOST_LATE: u64 = 16;
 
 /// Ping-pong of the plan's verb.
 pub(super) fn lead(
-    plan: &Plan,
-    end: &mut End,
+    plan: &RawPlan,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
-    trips: Trips,
+    trips: TripCounts,
     spin: bool,
-) -> Result<Led> {
-    let mut leader = Leader::new(plan, trips)?;
-    let watch = Watch::new(spin);
+) -> Result<LedResult> {
+    let mut leader = RawLeader::new(plan, trips)?;
+    let watch = IdleWatch::new(spin);
     match plan.op {
-        Op::Send | Op::WriteImm => by_messages(&mut leader, end, wire, watch)?,
-        Op::Write => by_memory(&mut leader, end, wire, watch)?,
-        Op::Read => by_reads(&mut leader, end, wire, watch)?,
+        RawOp::Send | RawOp::WriteImm => by_messages(&mut leader, end, wire, watch)?,
+        RawOp::Write => by_memory(&mut leader, end, wire, watch)?,
+        RawOp::Read => by_reads(&mut leader, end, wire, watch)?,
     }
     Ok(leader.finish())
 }
 
 /// Answers complete receives.
 fn by_messages(
-    leader: &mut Leader<'_>,
-    end: &mut End,
+    leader: &mut RawLeader<'_>,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
-    mut watch: Watch,
+    mut watch: IdleWatch,
 ) -> Result<()> {
     let plan = leader.plan;
-    let End { outbox, inbox, memory, remote, sources } = end;
-    let inbox: &mut Inbox = inbox.as_mut().context("no receives")?;
-    let (mut scratch, places) = (vec![0; plan.largest() as usize], Places::new(plan));
+    let JoinedEnd { outbox, inbox, memory, remote, sources } = end;
+    let inbox: &mut RecvQueues = inbox.as_mut().context("no receives")?;
+    let (mut scratch, places) = (vec![0; plan.largest() as usize], MessagePlaces::new(plan));
     while !leader.is_done() {
         leader.send(outbox, |outbox, rank, lane| {
             let number = lane.flight.sent();
@@ -103,7 +103,7 @@ impl Answer<'_> {
     /// Settles the message that this answers. Returns when that was sent, or `None` if it no
     /// longer waits for an answer.
     #[inline]
-    fn settle(&self, plan: &Plan, lane: &mut Lane) -> Result<Option<Instant>> {
+    fn settle(&self, plan: &RawPlan, lane: &mut LedQp) -> Result<Option<Instant>> {
         if plan.is_reliable() {
             if plan.verify {
                 lane.back.check(self.bytes)?;
@@ -113,10 +113,10 @@ impl Answer<'_> {
         self.settle_unreliable(plan, lane)
     }
 
-    fn settle_unreliable(&self, plan: &Plan, lane: &mut Lane) -> Result<Option<Instant>> {
+    fn settle_unreliable(&self, plan: &RawPlan, lane: &mut LedQp) -> Result<Option<Instant>> {
         let awaited = lane.flight.awaited();
         let number = match plan.op {
-            Op::Send => {
+            RawOp::Send => {
                 let imm = self.imm.context("a message without its number")?;
                 let number = lane.flight.number(rank_and_number(imm).1);
                 let Some(number) = number else { return Ok(None) };
@@ -141,24 +141,24 @@ impl Answer<'_> {
 /// The request that carries message `number` of a queue pair.
 #[inline]
 pub(super) fn message(
-    plan: &Plan,
+    plan: &RawPlan,
     rank: usize,
     number: u64,
     len: u32,
-    remote: Option<&Remote>,
+    remote: Option<&RemotePlaces>,
 ) -> Result<SendOp> {
     Ok(match plan.op {
-        Op::Send if plan.numbered() => SendOp::SendImm { len, imm: immediate(rank, number) },
-        Op::Send => SendOp::Send { len },
-        Op::WriteImm => {
+        RawOp::Send if plan.numbered() => SendOp::SendImm { len, imm: immediate(rank, number) },
+        RawOp::Send => SendOp::Send { len },
+        RawOp::WriteImm => {
             let remote = remote.context("the peer offers no memory")?.place(rank, number);
             SendOp::WriteImm { len, imm: len, remote }
         }
-        Op::Write => {
+        RawOp::Write => {
             let remote = remote.context("the peer offers no memory")?.place(rank, number);
             SendOp::Write { len, remote }
         }
-        Op::Read => {
+        RawOp::Read => {
             let remote = remote.context("the peer offers no memory")?.place(rank, number);
             SendOp::Read { len, remote }
         }
@@ -168,7 +168,11 @@ pub(super) fn message(
 /// The queue pair that a message is from: where the receive queue is shared, its
 /// immediate says so. `None` if no peer of ours sent it, as may happen with datagrams.
 #[inline]
-pub(super) fn source(plan: &Plan, arrival: &Arrival<'_>, sources: &[u32]) -> Result<Option<usize>> {
+pub(super) fn source(
+    plan: &RawPlan,
+    arrival: &ArrivedMessage<'_>,
+    sources: &[u32],
+) -> Result<Option<usize>> {
     if !plan.srq && plan.is_reliable() {
         return Ok(Some(arrival.queue));
     }
@@ -197,15 +201,15 @@ pub(super) fn written(size: u32, imm: Option<u32>) -> Result<usize> {
 
 /// Answers appear in memory, which is polled.
 fn by_memory(
-    leader: &mut Leader<'_>,
-    end: &mut End,
+    leader: &mut RawLeader<'_>,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
-    mut watch: Watch,
+    mut watch: IdleWatch,
 ) -> Result<()> {
     let plan = leader.plan;
-    let End { outbox, memory, remote, .. } = end;
+    let JoinedEnd { outbox, memory, remote, .. } = end;
     let memory: &SharedRegion = memory.as_ref().context("no memory")?;
-    let (mut scratch, places) = (vec![0; plan.largest() as usize], Places::new(plan));
+    let (mut scratch, places) = (vec![0; plan.largest() as usize], MessagePlaces::new(plan));
     let looks = if plan.qps == 1 { watch.looks() } else { 1 };
     while !leader.is_done() {
         leader.send(outbox, |outbox, rank, lane| {
@@ -258,13 +262,13 @@ fn by_memory(
 
 /// The operations themselves are the answers.
 fn by_reads(
-    leader: &mut Leader<'_>,
-    end: &mut End,
+    leader: &mut RawLeader<'_>,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
-    mut watch: Watch,
+    mut watch: IdleWatch,
 ) -> Result<()> {
     let plan = leader.plan;
-    let End { outbox, remote, .. } = end;
+    let JoinedEnd { outbox, remote, .. } = end;
     while !leader.is_done() {
         leader.send(outbox, |outbox, rank, lane| {
             let op = message(plan, rank, lane.flight.sent(), lane.size, remote.as_ref())?;

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::flight::Faults;
+use super::flight::FaultCounts;
 
 /// Messages to send: first those of the warm-up, which are not measured, then the measured ones.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Trips {
+pub(super) struct TripCounts {
     pub(super) warm_up: u64,
     pub(super) measured: u64,
 }
 
-impl Trips {
+impl TripCounts {
     pub(super) fn total(self) -> u64 {
         self.warm_up + self.measured
     }
@@ -21,7 +21,7 @@ impl Trips {
 
 /// Counts and times of the leading end.
 #[derive(Debug)]
-pub(super) struct Led {
+pub(super) struct LedResult {
     /// Latencies of each class of a ping-pong, in nanoseconds: of half a round trip, or of the
     /// whole operation (read).
     pub(super) classes: Vec<Histogram<u64>>,
@@ -29,15 +29,15 @@ pub(super) struct Led {
     pub(super) elapsed: Duration,
     /// Messages sent over each queue pair.
     pub(super) sent: Vec<u64>,
-    pub(super) faults: Faults,
+    pub(super) faults: FaultCounts,
     /// Datagrams that were sent again, where the ends repair losses.
     pub(super) resent: Option<u64>,
 }
 
-impl Led {
+impl LedResult {
     /// Messages that went one way, in this time.
-    pub(super) fn one_way(elapsed: Duration) -> Led {
-        let (classes, sent, faults) = (Vec::new(), Vec::new(), Faults::default());
-        Led { classes, elapsed, sent, faults, resent: None }
+    pub(super) fn one_way(elapsed: Duration) -> LedResult {
+        let (classes, sent, faults) = (Vec::new(), Vec::new(), FaultCounts::default());
+        LedResult { classes, elapsed, sent, faults, resent: None }
     }
 }

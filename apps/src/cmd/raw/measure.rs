@@ -6,16 +6,16 @@ use anyhow::{Context, Result, bail};
 use base::signals;
 use rdma_conn::device::{self, Counters};
 
-use super::control::{self, RawChannel, RawControl, Received, Totals};
-use super::end::{self, End, Local, Refused};
+use super::control::{self, RawChannel, RawControl, ReceivedCounts, Totals};
+use super::end::{self, FollowError, JoinedEnd, Local};
 use super::follow::{self};
 use super::lead::{self};
-use super::led::{Led, Trips};
-use super::plan::{Plan, Task};
+use super::led::{LedResult, TripCounts};
+use super::plan::{RawPlan, RawTask};
 use super::rate;
 use super::reliable;
 use super::report::{plan_line, with_times};
-use crate::cli::Op;
+use crate::cli::RawOp;
 use crate::measure::{EndOfLoad, ResultLine, pair, per_s, since};
 use crate::session;
 
@@ -25,7 +25,7 @@ const WARM_UP: u64 = 1000;
 /// Both ends as threads of this process.
 pub(super) fn within_process(
     local: Local<'_>,
-    plan: &Plan,
+    plan: &RawPlan,
     until: EndOfLoad,
 ) -> Result<Vec<ResultLine>> {
     let (mut near, mut far) = RawChannel::within().context("cannot make a pair of sockets")?;
@@ -45,7 +45,7 @@ pub(super) fn within_process(
 /// Leads one measurement.
 pub(super) fn lead(
     local: Local<'_>,
-    plan: &Plan,
+    plan: &RawPlan,
     wire: &mut RawChannel,
     until: EndOfLoad,
 ) -> Result<Vec<ResultLine>> {
@@ -58,22 +58,22 @@ pub(super) fn lead(
 /// Leads one measurement with the end that was joined.
 fn measure(
     local: Local<'_>,
-    plan: &Plan,
-    end: &mut End,
+    plan: &RawPlan,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
     until: EndOfLoad,
     before: Option<Counters>,
 ) -> Result<Vec<ResultLine>> {
     let led = match plan.task {
-        Task::Pingpong => {
+        RawTask::Pingpong => {
             let (measured, _) = until.limits();
-            let trips = Trips { warm_up: WARM_UP.min(measured / 10), measured };
+            let trips = TripCounts { warm_up: WARM_UP.min(measured / 10), measured };
             lead::lead(plan, end, wire, trips, local.spin)?
         }
-        Task::Bench if plan.datagram.is_some() => {
+        RawTask::Bench if plan.datagram.is_some() => {
             reliable::send(plan, end, wire, until, local.spin)?
         }
-        Task::Bench => rate::send(plan, end, wire, until, local.spin)?,
+        RawTask::Bench => rate::send(plan, end, wire, until, local.spin)?,
     };
     if led.is_nothing() {
         signals::go_on()?;
@@ -100,7 +100,7 @@ fn measure(
         Some(dropped) if wire.stays_within() => missed.map(|missed| missed.saturating_add(dropped)),
         _ => missed,
     };
-    let inline = plan.op != Op::Read && end.outbox.is_inline(plan.request_bytes());
+    let inline = plan.op != RawOp::Read && end.outbox.is_inline(plan.request_bytes());
     let line = |class| {
         let line = plan_line(plan, class, local.device.name(), inline);
         let line = led.with_rates(plan, class, &received, line);
@@ -117,8 +117,8 @@ fn measure(
 /// The line of `messages` that were delivered, sent by both ends alike.
 pub(super) fn delivered_line(
     local: Local<'_>,
-    plan: &Plan,
-    end: &End,
+    plan: &RawPlan,
+    end: &JoinedEnd,
     messages: u64,
     elapsed: Duration,
 ) -> ResultLine {
@@ -128,11 +128,11 @@ pub(super) fn delivered_line(
 }
 
 /// Reports whether each message is answered by another one.
-fn answered(plan: &Plan) -> bool {
-    plan.task == Task::Pingpong && plan.op != Op::Read
+fn answered(plan: &RawPlan) -> bool {
+    plan.task == RawTask::Pingpong && plan.op != RawOp::Read
 }
 
-impl Led {
+impl LedResult {
     /// Reports whether a ping-pong has measured nothing, because a signal ended it early.
     fn is_nothing(&self) -> bool {
         !self.classes.is_empty() && self.classes.iter().all(|h| h.is_empty())
@@ -141,9 +141,9 @@ impl Led {
     /// Adds the rates and the latency of one class.
     fn with_rates(
         &self,
-        plan: &Plan,
+        plan: &RawPlan,
         class: usize,
-        received: &Received,
+        received: &ReceivedCounts,
         line: ResultLine,
     ) -> ResultLine {
         let of_class = |rank: &usize| plan.class_of(*rank) == class;
@@ -161,19 +161,19 @@ impl Led {
     /// receive, as the device counts them.
     fn with_faults(
         &self,
-        plan: &Plan,
-        received: &Received,
+        plan: &RawPlan,
+        received: &ReceivedCounts,
         dropped: Option<u64>,
         line: ResultLine,
     ) -> ResultLine {
-        let (sent, numbered): (u64, _) = (self.sent.iter().sum(), plan.op == Op::Send);
+        let (sent, numbered): (u64, _) = (self.sent.iter().sum(), plan.op == RawOp::Send);
         match plan.task {
             _ if plan.is_reliable() => line.with("resent", self.resent),
-            Task::Pingpong => line
+            RawTask::Pingpong => line
                 .with("lost", self.faults.lost)
                 .with("reordered", self.faults.reordered)
                 .with("late", self.faults.late),
-            Task::Bench => {
+            RawTask::Bench => {
                 // The receiver does not notice plain WRITEs, and cannot count them.
                 let lost = plan.receives().then(|| sent.saturating_sub(received.messages));
                 // A second copy of a message may be among those that were dropped, and is no loss.
@@ -191,17 +191,18 @@ impl Led {
 pub(super) fn follow(
     local: Local<'_>,
     wire: &mut RawChannel,
-    judge: impl FnOnce(&Plan) -> Result<()>,
-) -> Result<(Plan, Vec<ResultLine>, Option<String>), Refused> {
+    judge: impl FnOnce(&RawPlan) -> Result<()>,
+) -> Result<(RawPlan, Vec<ResultLine>, Option<String>), FollowError> {
     let before = local.device.counters().ok();
-    let prepare = |plan: &Plan, memory: &_| match plan.op {
-        Op::Read => rate::fill_for_reads(plan, memory),
+    let prepare = |plan: &RawPlan, memory: &_| match plan.op {
+        RawOp::Read => rate::fill_for_reads(plan, memory),
         _ => Ok(()),
     };
-    let (plan, mut end) = end::accept(local, wire, judge, prepare).map_err(Refused::Stranger)?;
+    let (plan, mut end) =
+        end::accept(local, wire, judge, prepare).map_err(FollowError::Stranger)?;
     tracing::info!(qps = plan.qps, "joined");
     let lines = followed(local, &plan, &mut end, wire, before);
-    let (mut lines, ended) = lines.map_err(|e| Refused::Failed(control::cause(wire, e)))?;
+    let (mut lines, ended) = lines.map_err(|e| FollowError::Failed(control::cause(wire, e)))?;
     let since = since(local.device, before);
     for line in &mut lines {
         line.measured_by(local.device.name());
@@ -212,18 +213,20 @@ pub(super) fn follow(
 
 fn followed(
     local: Local<'_>,
-    plan: &Plan,
-    end: &mut End,
+    plan: &RawPlan,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
     before: Option<Counters>,
 ) -> Result<(Vec<ResultLine>, Option<String>)> {
     let received = match plan.task {
-        Task::Pingpong => {
+        RawTask::Pingpong => {
             let messages = follow::follow(plan, end, wire, None, local.spin)?;
-            Received { messages, ..Received::default() }
+            ReceivedCounts { messages, ..ReceivedCounts::default() }
         }
-        Task::Bench if plan.datagram.is_some() => reliable::receive(plan, end, wire, local.spin)?,
-        Task::Bench => rate::receive(plan, end, wire, local.spin)?,
+        RawTask::Bench if plan.datagram.is_some() => {
+            reliable::receive(plan, end, wire, local.spin)?
+        }
+        RawTask::Bench => rate::receive(plan, end, wire, local.spin)?,
     };
     let operations = end.outbox.posted();
     let missed = since(local.device, before).and_then(|since| since.missed);

@@ -8,7 +8,7 @@
 use anyhow::Result;
 use rdma_conn::verbs_safe::SharedRegion;
 
-use super::plan::Plan;
+use super::plan::RawPlan;
 
 /// The mark of message `number`.
 #[inline]
@@ -18,14 +18,14 @@ pub(super) fn mark(number: u64) -> u8 {
 
 /// The places of messages in a region: `each` for every queue pair, used in turn.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Places {
+pub(super) struct MessagePlaces {
     each: u64,
     stride: u64,
 }
 
-impl Places {
-    pub(super) fn new(plan: &Plan) -> Places {
-        Places { each: plan.places().into(), stride: plan.stride() }
+impl MessagePlaces {
+    pub(super) fn new(plan: &RawPlan) -> MessagePlaces {
+        MessagePlaces { each: plan.places().into(), stride: plan.stride() }
     }
 
     /// Returns the offset in the region of message `number` of a queue pair.

@@ -10,7 +10,7 @@ use rdma_conn::conn_core::datagram::HEADER_LEN;
 use rdma_conn::raw::Offer;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{Op, RawTransport, Rounds};
+use crate::cli::{RawOp, RawTransport, RoundsArgs};
 use crate::limits::ENTRY_BYTES;
 use crate::settings::flags::{
     BATCH, INLINE, POLL_BATCH, RECV_DEPTH, REPOST_BATCH, SIGNAL_EVERY, UNACKED,
@@ -20,18 +20,18 @@ use crate::settings::{self, Flag, Setting, field, shown, switch};
 /// Command that measures: its loop runs over the queue pairs.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Task {
+pub(super) enum RawTask {
     /// Messages are answered, one for one.
     Pingpong,
     /// Messages go one way.
     Bench,
 }
 
-impl Task {
+impl RawTask {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Task::Pingpong => "pingpong",
-            Task::Bench => "bench",
+            RawTask::Pingpong => "pingpong",
+            RawTask::Bench => "bench",
         }
     }
 }
@@ -39,9 +39,9 @@ impl Task {
 /// One measurement. The connecting end makes it, and the other one gets it with the
 /// handshake of the first queue pair.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(super) struct Plan {
-    pub(super) task: Task,
-    pub(super) op: Op,
+pub(super) struct RawPlan {
+    pub(super) task: RawTask,
+    pub(super) op: RawOp,
     pub(super) transport: RawTransport,
     /// Bytes of a message.
     pub(super) size: u32,
@@ -81,7 +81,7 @@ pub(super) struct Plan {
 }
 
 /// The settings of connections' queues that a verb alone has as well.
-pub(super) const QUEUES: &[Setting<Plan>] = &[
+pub(super) const QUEUES: &[Setting<RawPlan>] = &[
     Setting::told(UNACKED, field!(unacked)),
     Setting::told(BATCH, field!(batch)),
     Setting::told(SIGNAL_EVERY, field!(signal_every)),
@@ -100,10 +100,10 @@ const ACKS: u32 = 64;
 /// Slots begin at multiples of this: no two messages share a cache line.
 pub(super) const SLOT_ALIGN: u64 = 64;
 
-impl Plan {
+impl RawPlan {
     /// The plan of one round, if this is that of the first.
-    pub(super) fn of_round(&self, round: u32) -> Plan {
-        Plan { at: self.at + round, ..self.clone() }
+    pub(super) fn of_round(&self, round: u32) -> RawPlan {
+        RawPlan { at: self.at + round, ..self.clone() }
     }
 
     /// The settings, as people write them.
@@ -142,7 +142,7 @@ impl Plan {
     pub(super) fn max_inline(&self, size: u32) -> u32 {
         match self.datagram {
             Some(bytes) => bytes.min(self.inline),
-            None if size <= self.inline && self.op != Op::Read => size,
+            None if size <= self.inline && self.op != RawOp::Read => size,
             None => 0,
         }
     }
@@ -155,12 +155,12 @@ impl Plan {
 
     /// Reports whether messages complete receives.
     pub(super) fn receives(&self) -> bool {
-        matches!(self.op, Op::Send | Op::WriteImm)
+        matches!(self.op, RawOp::Send | RawOp::WriteImm)
     }
 
     /// Reports whether the end that `leads` has anything to receive.
     pub(super) fn receives_at(&self, leads: bool) -> bool {
-        let one_way = self.task == Task::Bench && self.datagram.is_none();
+        let one_way = self.task == RawTask::Bench && self.datagram.is_none();
         self.receives() && !(leads && one_way)
     }
 
@@ -175,7 +175,9 @@ impl Plan {
 
     /// Reports whether the end that `leads` has anything to send.
     pub(super) fn sends_at(&self, leads: bool) -> bool {
-        leads || self.datagram.is_some() || (self.task == Task::Pingpong && self.op != Op::Read)
+        leads
+            || self.datagram.is_some()
+            || (self.task == RawTask::Pingpong && self.op != RawOp::Read)
     }
 
     pub(super) fn is_reliable(&self) -> bool {
@@ -185,13 +187,13 @@ impl Plan {
     /// Reports whether the immediate says which queue pair a message is from, and which message it
     /// is.
     pub(super) fn numbered(&self) -> bool {
-        self.op == Op::Send && (self.srq || !self.is_reliable())
+        self.op == RawOp::Send && (self.srq || !self.is_reliable())
     }
 
     /// Reports whether payloads can be checked: not those of one-way WRITEs over an unreliable
     /// transport, which may overwrite messages that were not checked yet.
     pub(super) fn can_verify(&self) -> bool {
-        self.is_reliable() || self.op == Op::Send || self.task == Task::Pingpong
+        self.is_reliable() || self.op == RawOp::Send || self.task == RawTask::Pingpong
     }
 
     /// Queue pairs of an end.
@@ -208,7 +210,9 @@ impl Plan {
     pub(super) fn depth(&self) -> u32 {
         match self.task {
             // With those that have been answered, and were not signalled.
-            Task::Pingpong if self.op != Op::Read => self.unacked.saturating_add(self.signal_every),
+            RawTask::Pingpong if self.op != RawOp::Read => {
+                self.unacked.saturating_add(self.signal_every)
+            }
             _ => self.unacked,
         }
     }
@@ -241,7 +245,7 @@ impl Plan {
     pub(super) fn recv_slot_bytes(&self, class: usize) -> usize {
         match self.datagram {
             Some(bytes) => bytes as usize,
-            None if self.op == Op::Send => self.class_size(class) as usize,
+            None if self.op == RawOp::Send => self.class_size(class) as usize,
             None => 0,
         }
     }
@@ -249,17 +253,17 @@ impl Plan {
     /// Messages that the memory of one queue pair holds, which its peer reaches.
     pub(super) fn places(&self) -> u32 {
         match (self.op, self.task) {
-            (Op::Send, _) => 0,
-            (Op::Write, Task::Pingpong) => self.unacked,
+            (RawOp::Send, _) => 0,
+            (RawOp::Write, RawTask::Pingpong) => self.unacked,
             // Payloads are not checked: they may all go to, or come from, one place.
             _ if !self.verify => 1,
             // One more than can be in flight: what was not read is not what is expected.
-            (Op::Read, _) => self.unacked + 1,
-            (Op::Write, Task::Bench) | (Op::WriteImm, Task::Pingpong) => self.unacked,
+            (RawOp::Read, _) => self.unacked + 1,
+            (RawOp::Write, RawTask::Bench) | (RawOp::WriteImm, RawTask::Pingpong) => self.unacked,
             // A place is written again only when its message has been checked: as many
             // messages as there are receives can be waiting for that, and the next ones
             // be on their way.
-            (Op::WriteImm, Task::Bench) => self.recv_depth + self.unacked + 1,
+            (RawOp::WriteImm, RawTask::Bench) => self.recv_depth + self.unacked + 1,
         }
     }
 
@@ -271,9 +275,9 @@ impl Plan {
     /// Reports whether the end that `leads` has memory for its peer.
     pub(super) fn has_memory(&self, leads: bool) -> bool {
         match self.op {
-            Op::Send => false,
-            Op::Read => !leads,
-            Op::Write | Op::WriteImm => !leads || self.task == Task::Pingpong,
+            RawOp::Send => false,
+            RawOp::Read => !leads,
+            RawOp::Write | RawOp::WriteImm => !leads || self.task == RawTask::Pingpong,
         }
     }
 
@@ -327,11 +331,11 @@ impl Plan {
         Ok(bytes)
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Plan> {
-        let plan: Plan = serde_json::from_slice(bytes)
+    pub(super) fn decode(bytes: &[u8]) -> Result<RawPlan> {
+        let plan: RawPlan = serde_json::from_slice(bytes)
             .context("the connecting end is another version of rdma-conn: run the same one")?;
         ensure!(
-            (1..=Rounds::MOST).contains(&plan.rounds) && plan.of.is_multiple_of(plan.rounds),
+            (1..=RoundsArgs::MOST).contains(&plan.rounds) && plan.of.is_multiple_of(plan.rounds),
             "{} measurements in {} rounds",
             plan.of,
             plan.rounds

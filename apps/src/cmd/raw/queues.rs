@@ -9,32 +9,32 @@ use rdma_conn::verbs_safe::{CompletionBatch, CompletionQueue, PeerId, QueueId, S
 
 use super::control::{LOST, RawChannel, RawControl};
 
-pub(super) use inbox::{Arrival, Inbox};
+pub(super) use inbox::{ArrivedMessage, RecvQueues};
 
 /// No living peer takes longer for one answer, and no device for one completion.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Table of the positions of queues, by their numbers, which lie close together.
 #[derive(Debug)]
-struct Index {
+struct QueueIndex {
     first: u32,
     positions: Box<[u16]>,
 }
 
-impl Index {
-    fn new(ids: impl Iterator<Item = QueueId> + Clone) -> Index {
+impl QueueIndex {
+    fn new(ids: impl Iterator<Item = QueueId> + Clone) -> QueueIndex {
         let first = ids.clone().map(QueueId::get).min().unwrap_or(0);
         let last = ids.clone().map(QueueId::get).max().unwrap_or(0);
         let mut positions = vec![u16::MAX; (last - first) as usize + 1].into_boxed_slice();
         for (position, id) in (0..).zip(ids) {
             positions[(id.get() - first) as usize] = position;
         }
-        Index { first, positions }
+        QueueIndex { first, positions }
     }
 
     /// The position of the queue; one that does not exist if it is unknown.
     #[inline]
-    fn of(&self, id: QueueId) -> usize {
+    fn position(&self, id: QueueId) -> usize {
         let at = id.get().wrapping_sub(self.first) as usize;
         self.positions.get(at).map_or(usize::MAX, |position| usize::from(*position))
     }
@@ -42,14 +42,14 @@ impl Index {
 
 /// Idle time: gives way to other threads, looks at the wire now and then, and ends.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct IdleWatch {
     polls: u32,
     yields: bool,
     since: Option<Instant>,
     next_look: Option<Instant>,
 }
 
-impl Watch {
+impl IdleWatch {
     /// Empty polls after which other threads may have the processor.
     const POLLS_PER_YIELD: u32 = 64;
     /// Empty polls between two looks at the clock.
@@ -59,8 +59,8 @@ impl Watch {
     /// Looks at the wire cost a system call.
     pub(super) const LOOK: Duration = Duration::from_millis(10);
 
-    pub(super) fn new(spin: bool) -> Watch {
-        Watch { polls: 0, yields: !spin, since: None, next_look: None }
+    pub(super) fn new(spin: bool) -> IdleWatch {
+        IdleWatch { polls: 0, yields: !spin, since: None, next_look: None }
     }
 
     /// Looks in a row for what is to come. A thread that does not yield takes several: it sees a
@@ -115,7 +115,7 @@ impl Watch {
     #[inline]
     pub(super) fn idle_with(
         &mut self,
-        outbox: &mut Outbox,
+        outbox: &mut SendQueues,
         wire: &mut RawChannel,
     ) -> Result<Option<RawControl>> {
         outbox.advance()?;
@@ -127,7 +127,10 @@ impl Watch {
 
     /// Looks at what has gone wrong elsewhere. Answers with what the other end says.
     #[cold]
-    pub(super) fn listen(outbox: &mut Outbox, wire: &mut RawChannel) -> Result<Option<RawControl>> {
+    pub(super) fn listen(
+        outbox: &mut SendQueues,
+        wire: &mut RawChannel,
+    ) -> Result<Option<RawControl>> {
         outbox.reap()?;
         wire.heard()
     }
@@ -136,26 +139,26 @@ impl Watch {
 /// The send queues of an end, which complete into one queue. Messages are sent by the
 /// rank of the peer's queue pair.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct SendQueues {
     cq: CompletionQueue,
     batch: CompletionBatch,
-    queues: Vec<Sending>,
+    queues: Vec<SendQueueState>,
     /// Those that there may be room on, each once.
     ready: Vec<usize>,
     /// By rank.
-    routes: Box<[Route]>,
-    index: Index,
+    routes: Box<[MessageRoute]>,
+    index: QueueIndex,
     signal_every: u32,
     /// Signalled requests that have not completed.
     awaited: u64,
-    watch: Watch,
+    watch: IdleWatch,
     /// The device lets what is under way go on when it is polled.
     is_polled: bool,
 }
 
 /// Send queue and destination of the messages to one of the peer's queue pairs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Route {
+pub(super) struct MessageRoute {
     /// The position of the send queue.
     pub(super) queue: usize,
     /// The peer to name: datagrams name theirs.
@@ -163,15 +166,16 @@ pub(super) struct Route {
 }
 
 #[derive(Debug)]
-struct Sending {
+struct SendQueueState {
     queue: SendQueue,
     /// Requests since the last one that was signalled.
     unsignalled: u32,
-    /// True if the queue is in `Outbox::ready`, or in the list that a caller has taken from there.
+    /// True if the queue is in `SendQueues::ready`, or in the list that a caller has taken from
+    /// there.
     is_ready: bool,
 }
 
-impl Sending {
+impl SendQueueState {
     #[inline]
     fn room(&self) -> u32 {
         let outstanding = self.queue.staged_total() - self.queue.retired_total();
@@ -179,32 +183,43 @@ impl Sending {
     }
 }
 
-impl Outbox {
+impl SendQueues {
     pub(super) fn new(
         cq: CompletionQueue,
         queues: Vec<SendQueue>,
-        routes: Vec<Route>,
+        routes: Vec<MessageRoute>,
         signal_every: u32,
         poll_batch: u32,
         spin: bool,
-    ) -> Outbox {
-        let index = Index::new(queues.iter().map(SendQueue::queue_id));
-        let sending = |queue| Sending { queue, unsignalled: 0, is_ready: true };
-        let queues: Vec<Sending> = queues.into_iter().map(sending).collect();
+    ) -> SendQueues {
+        let index = QueueIndex::new(queues.iter().map(SendQueue::queue_id));
+        let sending = |queue| SendQueueState { queue, unsignalled: 0, is_ready: true };
+        let queues: Vec<SendQueueState> = queues.into_iter().map(sending).collect();
         let ready = (0..queues.len()).collect();
         let batch = CompletionBatch::new(poll_batch as usize);
-        let (routes, watch) = (routes.into(), Watch::new(spin));
+        let (routes, watch) = (routes.into(), IdleWatch::new(spin));
         let (awaited, is_polled) = (0, false);
-        Outbox { cq, batch, queues, ready, routes, index, signal_every, awaited, watch, is_polled }
+        SendQueues {
+            cq,
+            batch,
+            queues,
+            ready,
+            routes,
+            index,
+            signal_every,
+            awaited,
+            watch,
+            is_polled,
+        }
     }
 
     /// The same, on a device that lets what is under way go on when it is polled, if `is_polled`.
-    pub(super) fn polled(self, is_polled: bool) -> Outbox {
-        Outbox { is_polled, ..self }
+    pub(super) fn polled(self, is_polled: bool) -> SendQueues {
+        SendQueues { is_polled, ..self }
     }
 
     #[inline]
-    fn of(&self, rank: usize) -> &Sending {
+    fn queue_to(&self, rank: usize) -> &SendQueueState {
         &self.queues[self.routes[rank].queue]
     }
 
@@ -237,13 +252,13 @@ impl Outbox {
     /// Requests to this rank that can be staged now.
     #[inline]
     pub(super) fn room(&self, rank: usize) -> u32 {
-        self.of(rank).room()
+        self.queue_to(rank).room()
     }
 
     /// Requests staged on the queue to this rank, and not posted.
     #[inline]
     pub(super) fn staged(&self, rank: usize) -> u32 {
-        self.of(rank).queue.staged()
+        self.queue_to(rank).queue.staged()
     }
 
     /// Requests staged and not posted, on all queues.
@@ -260,7 +275,7 @@ impl Outbox {
     /// Requests posted whose completion is not known yet.
     #[inline]
     pub(super) fn outstanding(&self) -> u64 {
-        let of = |s: &Sending| s.queue.posted_total() - s.queue.retired_total();
+        let of = |s: &SendQueueState| s.queue.posted_total() - s.queue.retired_total();
         self.queues.iter().map(of).sum()
     }
 
@@ -309,7 +324,7 @@ impl Outbox {
     /// is room.
     #[inline]
     pub(super) fn stage_unfilled(&mut self, rank: usize, op: SendOp, last: bool) -> Result<()> {
-        let Route { queue, to } = self.routes[rank];
+        let MessageRoute { queue, to } = self.routes[rank];
         let sending = &mut self.queues[queue];
         sending.unsignalled += 1;
         let signalled = sending.unsignalled >= self.signal_every || last;
@@ -381,7 +396,7 @@ impl Outbox {
     ) -> Result<usize> {
         let taken = self.cq.poll(&mut self.batch)?;
         for completion in self.batch.drain() {
-            let at = self.index.of(completion.queue_id());
+            let at = self.index.position(completion.queue_id());
             let Some(sending) = self.queues.get_mut(at) else { continue };
             if let Some(error) = completion.error() {
                 return Err(error).context(LOST);

@@ -6,23 +6,23 @@ use anyhow::{Context, Result, ensure};
 use base::signals;
 use rdma_conn::verbs_safe::SharedRegion;
 
-use super::control::{RawChannel, Received};
-use super::end::{End, Remote};
-use super::flight::Seen;
+use super::control::{RawChannel, ReceivedCounts};
+use super::end::{JoinedEnd, RemotePlaces};
+use super::flight::SeenWindow;
 use super::follow::done;
 use super::lead::{message, source, written};
-use super::led::Led;
-use super::memory::Places;
-use super::plan::{Plan, rank_and_number};
-use super::queues::{Arrival, Outbox, Watch};
-use crate::cli::Op;
+use super::led::LedResult;
+use super::memory::MessagePlaces;
+use super::plan::{RawPlan, rank_and_number};
+use super::queues::{ArrivedMessage, IdleWatch, SendQueues};
+use crate::cli::RawOp;
 use crate::measure::{EndOfLoad, Payload};
 use crate::scratch::scratch;
 
 /// The sender's account of its messages.
 struct Pump<'a> {
-    plan: &'a Plan,
-    lanes: Vec<Lane>,
+    plan: &'a RawPlan,
+    lanes: Vec<RateQp>,
     /// Messages of each queue pair.
     limit: u64,
     /// True if time is up.
@@ -33,7 +33,7 @@ struct Pump<'a> {
 }
 
 /// One queue pair.
-struct Lane {
+struct RateQp {
     size: u32,
     sent: u64,
     done: bool,
@@ -43,15 +43,15 @@ struct Lane {
 }
 
 impl<'a> Pump<'a> {
-    fn new(plan: &'a Plan, limit: u64, one_to_one: bool) -> Pump<'a> {
+    fn new(plan: &'a RawPlan, limit: u64, one_to_one: bool) -> Pump<'a> {
         let lane = |rank| {
             let size = plan.size_of(rank);
             let back = Payload::new(size as usize, rank as u64);
             let mut out = back.clone();
-            if plan.verify && plan.op != Op::Read {
+            if plan.verify && plan.op != RawOp::Read {
                 out.prepare();
             }
-            Lane { size, sent: 0, done: false, out, back }
+            RateQp { size, sent: 0, done: false, out, back }
         };
         let lanes = (0..plan.qps as usize).map(lane).collect();
         Pump { plan, lanes, limit, over: false, one_to_one }
@@ -64,7 +64,7 @@ impl<'a> Pump<'a> {
     /// Posts a list to each queue pair that has room for one; returns the number of messages in
     /// all.
     #[inline]
-    fn post(&mut self, outbox: &mut Outbox, remote: Option<&Remote>) -> Result<u64> {
+    fn post(&mut self, outbox: &mut SendQueues, remote: Option<&RemotePlaces>) -> Result<u64> {
         if !self.one_to_one {
             return (0..self.lanes.len())
                 .try_fold(0, |staged, rank| Ok(staged + self.post_to(rank, outbox, remote)?));
@@ -82,8 +82,8 @@ impl<'a> Pump<'a> {
     fn post_to(
         &mut self,
         rank: usize,
-        outbox: &mut Outbox,
-        remote: Option<&Remote>,
+        outbox: &mut SendQueues,
+        remote: Option<&RemotePlaces>,
     ) -> Result<u64> {
         let (plan, lane) = (self.plan, &mut self.lanes[rank]);
         let room = if lane.done { 0 } else { outbox.room(rank).min(plan.batch) };
@@ -94,7 +94,7 @@ impl<'a> Pump<'a> {
             let op = message(plan, rank, lane.sent, lane.size, remote)?;
             lane.sent += 1;
             lane.done = self.over || lane.sent == self.limit;
-            if plan.verify && plan.op != Op::Read {
+            if plan.verify && plan.op != RawOp::Read {
                 let size = lane.size as usize;
                 outbox.stage(rank, op, lane.done, |slot| lane.out.fill(&mut slot[..size]))?;
             } else {
@@ -109,9 +109,9 @@ impl<'a> Pump<'a> {
 
     /// Takes completions, and looks at what READs have brought.
     #[inline]
-    fn reap(&mut self, outbox: &mut Outbox) -> Result<usize> {
+    fn reap(&mut self, outbox: &mut SendQueues) -> Result<usize> {
         let plan = self.plan;
-        if !plan.verify || plan.op != Op::Read {
+        if !plan.verify || plan.op != RawOp::Read {
             return outbox.reap();
         }
         outbox.reap_with(|rank, queue, before| {
@@ -133,18 +133,18 @@ fn stride(size: u32) -> u64 {
 
 /// Sends until `until`, over each queue pair, and waits until all has completed.
 pub(super) fn send(
-    plan: &Plan,
-    end: &mut End,
+    plan: &RawPlan,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
     until: EndOfLoad,
     spin: bool,
-) -> Result<Led> {
+) -> Result<LedResult> {
     let (limit, time) = until.limits();
-    let End { outbox, remote, .. } = end;
+    let JoinedEnd { outbox, remote, .. } = end;
     let mut pump = Pump::new(plan, limit, outbox.is_one_to_one());
-    let mut watch = Watch::new(spin);
+    let mut watch = IdleWatch::new(spin);
     let (start, stride) = (host::time::now(), stride(plan.largest()));
-    let (mut until_look, mut next_listen) = (stride, Watch::LOOK);
+    let (mut until_look, mut next_listen) = (stride, IdleWatch::LOOK);
     while !pump.is_done() || outbox.outstanding() > 0 {
         let staged = pump.post(outbox, remote.as_ref())?;
         // While requests can be staged, completions are not taken.
@@ -161,14 +161,14 @@ pub(super) fn send(
             pump.over |= elapsed >= time || signals::is_interrupted();
             // Unreliable messages do not fail when the peer has gone: only the wire shows that.
             if !plan.is_reliable() && elapsed >= next_listen {
-                next_listen = elapsed + Watch::LOOK;
-                Watch::listen(outbox, wire)?;
+                next_listen = elapsed + IdleWatch::LOOK;
+                IdleWatch::listen(outbox, wire)?;
             }
         }
     }
     let elapsed = host::time::since(start);
     let sent = pump.lanes.iter().map(|lane| lane.sent).collect();
-    Ok(Led { sent, ..Led::one_way(elapsed) })
+    Ok(LedResult { sent, ..LedResult::one_way(elapsed) })
 }
 
 /// Silence that ends a measurement once the sender has finished, where messages may be lost.
@@ -177,22 +177,22 @@ const QUIET: Duration = Duration::from_millis(200);
 /// Receives until all that was sent has arrived. Where messages may be lost: or until the sender
 /// has finished, and nothing has arrived for [`QUIET`].
 pub(super) fn receive(
-    plan: &Plan,
-    end: &mut End,
+    plan: &RawPlan,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
     spin: bool,
-) -> Result<Received> {
+) -> Result<ReceivedCounts> {
     if !plan.receives() {
         let totals = done(wire.hear_unless_interrupted()?)?;
         let messages = totals.messages()?;
-        if let (Some(memory), Op::Write, true) = (&end.memory, plan.op, plan.verify) {
+        if let (Some(memory), RawOp::Write, true) = (&end.memory, plan.op, plan.verify) {
             check_last(plan, memory, &totals.sent)?;
         }
-        return Ok(Received { messages, ..Received::default() });
+        return Ok(ReceivedCounts { messages, ..ReceivedCounts::default() });
     }
-    let (mut watch, mut total) = (Watch::new(spin), None);
-    let mut receiver = Receiver::new(plan)?;
-    let End { outbox, inbox, memory, sources, .. } = end;
+    let (mut watch, mut total) = (IdleWatch::new(spin), None);
+    let mut receiver = RateReceiver::new(plan)?;
+    let JoinedEnd { outbox, inbox, memory, sources, .. } = end;
     let inbox = inbox.as_mut().context("no receives")?;
     let mut quiet = None;
     loop {
@@ -206,7 +206,7 @@ pub(super) fn receive(
             inbox.repost()?;
             quiet = None;
         } else if let Some(now) = watch.idle()? {
-            if let Some(note) = Watch::listen(outbox, wire)? {
+            if let Some(note) = IdleWatch::listen(outbox, wire)? {
                 total = Some(done(note)?.messages()?);
             }
             let since = *quiet.get_or_insert(now);
@@ -222,46 +222,46 @@ pub(super) fn receive(
 }
 
 /// The account of what arrives.
-struct Receiver<'a> {
-    plan: &'a Plan,
-    lanes: Vec<Stream>,
+struct RateReceiver<'a> {
+    plan: &'a RawPlan,
+    lanes: Vec<RateStream>,
     /// Messages of all streams together.
     messages: u64,
-    places: Places,
+    places: MessagePlaces,
     scratch: Vec<u8>,
 }
 
 /// The messages of one queue pair.
-struct Stream {
+struct RateStream {
     size: u32,
     arrived: u64,
-    seen: Seen,
+    seen: SeenWindow,
     expected: Payload,
 }
 
-impl<'a> Receiver<'a> {
-    fn new(plan: &'a Plan) -> Result<Receiver<'a>> {
+impl<'a> RateReceiver<'a> {
+    fn new(plan: &'a RawPlan) -> Result<RateReceiver<'a>> {
         let stream = |rank| {
             let size = plan.size_of(rank);
             let expected = Payload::new(size as usize, rank as u64);
-            Stream { size, arrived: 0, seen: Seen::new(), expected }
+            RateStream { size, arrived: 0, seen: SeenWindow::new(), expected }
         };
         let lanes = (0..plan.qps as usize).map(stream).collect();
-        let (places, scratch) = (Places::new(plan), scratch(plan.largest())?);
-        Ok(Receiver { plan, lanes, messages: 0, places, scratch })
+        let (places, scratch) = (MessagePlaces::new(plan), scratch(plan.largest())?);
+        Ok(RateReceiver { plan, lanes, messages: 0, places, scratch })
     }
 
     #[inline]
     fn take(
         &mut self,
         rank: usize,
-        arrival: &Arrival<'_>,
+        arrival: &ArrivedMessage<'_>,
         memory: Option<&SharedRegion>,
     ) -> Result<()> {
         let (plan, stream) = (self.plan, &mut self.lanes[rank]);
         let number = stream.arrived;
         stream.arrived += 1;
-        if !plan.is_reliable() && plan.op == Op::Send {
+        if !plan.is_reliable() && plan.op == RawOp::Send {
             let imm = arrival.imm.context("a message without its number")?;
             let number = stream.seen.number(rank_and_number(imm).1);
             self.messages += u64::from(stream.seen.see(number));
@@ -281,8 +281,8 @@ impl<'a> Receiver<'a> {
     }
 
     #[inline]
-    fn received(&self) -> Received {
-        Received {
+    fn received(&self) -> ReceivedCounts {
+        ReceivedCounts {
             messages: self.messages,
             reordered: self.lanes.iter().map(|lane| lane.seen.reordered).sum(),
             repeated: self.lanes.iter().map(|lane| lane.seen.repeated).sum(),
@@ -291,14 +291,14 @@ impl<'a> Receiver<'a> {
 }
 
 /// Checks the messages that plain WRITEs have left in memory: nothing reports their arrival.
-fn check_last(plan: &Plan, memory: &SharedRegion, sent: &[u64]) -> Result<()> {
+fn check_last(plan: &RawPlan, memory: &SharedRegion, sent: &[u64]) -> Result<()> {
     ensure!(sent.len() == plan.qps as usize, "{} queue pairs of {}", sent.len(), plan.qps);
     let mut scratch = scratch(plan.largest())?;
     for (rank, sent) in sent.iter().enumerate() {
         let bytes = &mut scratch[..plan.size_of(rank) as usize];
         let mut expected = Payload::new(bytes.len(), rank as u64);
         for number in sent.saturating_sub(plan.places().into())..*sent {
-            memory.copy_out(Places::new(plan).at(rank, number), bytes)?;
+            memory.copy_out(MessagePlaces::new(plan).at(rank, number), bytes)?;
             expected.seek(number);
             expected.check(bytes)?;
         }
@@ -307,14 +307,14 @@ fn check_last(plan: &Plan, memory: &SharedRegion, sent: &[u64]) -> Result<()> {
 }
 
 /// Fills the memory that the peer reads, with what it expects there.
-pub(super) fn fill_for_reads(plan: &Plan, memory: &SharedRegion) -> Result<()> {
+pub(super) fn fill_for_reads(plan: &RawPlan, memory: &SharedRegion) -> Result<()> {
     let mut bytes = scratch(plan.largest())?;
     for rank in 0..plan.qps as usize {
         let bytes = &mut bytes[..plan.size_of(rank) as usize];
         let mut payload = Payload::new(bytes.len(), rank as u64);
         for number in 0..plan.places().into() {
             payload.fill(bytes);
-            memory.copy_in(Places::new(plan).at(rank, number), bytes)?;
+            memory.copy_in(MessagePlaces::new(plan).at(rank, number), bytes)?;
         }
     }
     Ok(())

@@ -13,17 +13,17 @@ use rdma_conn::conn_core::datagram::{
 };
 use rdma_conn::verbs_safe::SendOp;
 
-use super::control::{RawChannel, Received};
-use super::end::End;
+use super::control::{RawChannel, ReceivedCounts};
+use super::end::JoinedEnd;
 use super::follow::done;
-use super::led::Led;
-use super::plan::Plan;
-use super::queues::{Outbox, Watch};
+use super::led::LedResult;
+use super::plan::RawPlan;
+use super::queues::{IdleWatch, SendQueues};
 use crate::measure::{EndOfLoad, Payload};
 use crate::scratch::scratch;
 
 /// The messages to one peer.
-struct Lane {
+struct ReliableSender {
     fragments: FragmentSender<Vec<u8>>,
     out: Payload,
     message: Vec<u8>,
@@ -33,8 +33,8 @@ struct Lane {
     is_done: bool,
 }
 
-impl Lane {
-    fn new(plan: &Plan, rank: usize) -> Result<Lane> {
+impl ReliableSender {
+    fn new(plan: &RawPlan, rank: usize) -> Result<ReliableSender> {
         let datagram = plan.datagram()?;
         let config = SenderConfig { window: plan.unacked, ..SenderConfig::default() };
         let storage = scratch(plan.unacked * datagram)?;
@@ -42,7 +42,7 @@ impl Lane {
         if plan.verify {
             out.prepare();
         }
-        Ok(Lane {
+        Ok(ReliableSender {
             fragments: FragmentSender::new(config, datagram as usize, storage)?,
             out,
             message: scratch(plan.size)?,
@@ -78,7 +78,13 @@ impl Lane {
 
     /// Posts the datagrams that are due now, as far as the send queue has room, and returns their
     /// number.
-    fn post(&mut self, rank: usize, batch: u32, now_ns: u64, outbox: &mut Outbox) -> Result<u64> {
+    fn post(
+        &mut self,
+        rank: usize,
+        batch: u32,
+        now_ns: u64,
+        outbox: &mut SendQueues,
+    ) -> Result<u64> {
         let (fragments, mut posted) = (&mut self.fragments, 0);
         while outbox.room(rank) > 0
             && outbox.stage_built(rank, |slot| {
@@ -100,18 +106,18 @@ impl Lane {
 
 /// Sends messages to each peer until `until`, and waits until all are acknowledged.
 pub(super) fn send(
-    plan: &Plan,
-    end: &mut End,
+    plan: &RawPlan,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
     until: EndOfLoad,
     spin: bool,
-) -> Result<Led> {
+) -> Result<LedResult> {
     let (limit, time) = until.limits();
-    let lanes = (0..plan.qps as usize).map(|rank| Lane::new(plan, rank));
+    let lanes = (0..plan.qps as usize).map(|rank| ReliableSender::new(plan, rank));
     let mut lanes = lanes.collect::<Result<Vec<_>>>()?;
-    let End { outbox, inbox, sources, .. } = end;
+    let JoinedEnd { outbox, inbox, sources, .. } = end;
     let inbox = inbox.as_mut().context("no receives for acknowledgements")?;
-    let (start, mut watch) = (host::time::now(), Watch::new(spin));
+    let (start, mut watch) = (host::time::now(), IdleWatch::new(spin));
     let elapsed = loop {
         let over = host::time::since(start) >= time || signals::is_interrupted();
         lanes.iter_mut().for_each(|lane| lane.cut(plan.verify, limit, over));
@@ -144,15 +150,15 @@ pub(super) fn send(
             watch.idle_with(outbox, wire)?;
         }
     };
-    Ok(Led {
+    Ok(LedResult {
         sent: lanes.iter().map(|lane| lane.sent).collect(),
         resent: Some(lanes.iter().map(|lane| lane.fragments.repeated()).sum()),
-        ..Led::one_way(elapsed)
+        ..LedResult::one_way(elapsed)
     })
 }
 
 /// The messages from one peer.
-struct Stream {
+struct ReliableReceiver {
     fragments: FragmentReceiver<Vec<u8>>,
     expected: Payload,
     message: Vec<u8>,
@@ -163,11 +169,11 @@ struct Stream {
     is_busy: bool,
 }
 
-impl Stream {
-    fn new(plan: &Plan, rank: usize) -> Result<Stream> {
+impl ReliableReceiver {
+    fn new(plan: &RawPlan, rank: usize) -> Result<ReliableReceiver> {
         let datagram = plan.datagram()?;
         let storage = scratch(plan.unacked * datagram)?;
-        Ok(Stream {
+        Ok(ReliableReceiver {
             fragments: FragmentReceiver::new(plan.unacked, datagram as usize, plan.size, storage)?,
             expected: Payload::new(plan.size as usize, rank as u64),
             message: scratch(plan.size)?,
@@ -178,7 +184,7 @@ impl Stream {
     }
 
     fn take(&mut self, verify: bool, datagram: &[u8]) -> Result<()> {
-        let Stream { fragments, expected, message, messages, .. } = self;
+        let ReliableReceiver { fragments, expected, message, messages, .. } = self;
         let mut join = |fragment: Fragment<'_>| {
             message[fragment.offset as usize..][..fragment.bytes.len()]
                 .copy_from_slice(fragment.bytes);
@@ -196,7 +202,7 @@ impl Stream {
         Ok(())
     }
 
-    fn acknowledge(&mut self, rank: usize, outbox: &mut Outbox) -> Result<()> {
+    fn acknowledge(&mut self, rank: usize, outbox: &mut SendQueues) -> Result<()> {
         let ack = self.fragments.ack();
         outbox.stage(rank, SendOp::Send { len: ACK_LEN as u32 }, false, |slot| {
             slot[..ACK_LEN].copy_from_slice(&ack);
@@ -207,17 +213,17 @@ impl Stream {
 
 /// Receives until all messages that were sent have arrived.
 pub(super) fn receive(
-    plan: &Plan,
-    end: &mut End,
+    plan: &RawPlan,
+    end: &mut JoinedEnd,
     wire: &mut RawChannel,
     spin: bool,
-) -> Result<Received> {
-    let streams = (0..plan.qps as usize).map(|rank| Stream::new(plan, rank));
+) -> Result<ReceivedCounts> {
+    let streams = (0..plan.qps as usize).map(|rank| ReliableReceiver::new(plan, rank));
     let mut streams = streams.collect::<Result<Vec<_>>>()?;
-    let End { outbox, inbox, sources, .. } = end;
+    let JoinedEnd { outbox, inbox, sources, .. } = end;
     let ranks: HashMap<u32, usize> = sources.iter().copied().zip(0..).collect();
     let inbox = inbox.as_mut().context("no receives")?;
-    let (mut watch, mut touched, mut total) = (Watch::new(spin), Vec::new(), None);
+    let (mut watch, mut touched, mut total) = (IdleWatch::new(spin), Vec::new(), None);
     loop {
         wire.end_at_signal()?;
         let count = inbox.poll(|arrival| {
@@ -254,7 +260,7 @@ pub(super) fn receive(
         let messages: u64 = streams.iter().map(|stream| stream.messages).sum();
         if total.is_some_and(|total| messages >= total) {
             let repeated = streams.iter().map(|stream| stream.fragments.repeated()).sum();
-            return Ok(Received { messages, reordered: 0, repeated });
+            return Ok(ReceivedCounts { messages, reordered: 0, repeated });
         }
     }
 }

@@ -36,16 +36,16 @@ pub(super) enum Language {
 /// A listening socket, and the connections that have not said anything whole yet, the oldest
 /// one first.
 #[derive(Debug)]
-pub(super) struct Rendezvous {
+pub(super) struct ClientListener {
     tcp: TcpListener,
     language: Language,
     /// Wakes us when a client connects or says more.
     epoll_fd: OwnedFd,
-    pending: Vec<Pending>,
+    pending: Vec<PendingClient>,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingClient {
     stream: TcpStream,
     from: SocketAddr,
     since: Instant,
@@ -75,19 +75,19 @@ impl Language {
     }
 }
 
-impl Rendezvous {
+impl ClientListener {
     /// Listens on `address`, and says where.
-    pub(super) fn listen(address: SocketAddr, language: Language) -> Result<Rendezvous> {
+    pub(super) fn listen(address: SocketAddr, language: Language) -> Result<ClientListener> {
         let tcp = TcpListener::bind(address);
         let tcp = tcp.map_err(|e| session::cannot_listen(address, e.kind(), e.into()))?;
         remark!("listening on {}", tcp.local_addr()?);
-        Rendezvous::new(tcp, language)
+        ClientListener::new(tcp, language)
     }
 
-    pub(super) fn new(tcp: TcpListener, language: Language) -> Result<Rendezvous> {
+    pub(super) fn new(tcp: TcpListener, language: Language) -> Result<ClientListener> {
         tcp.set_nonblocking(true)?;
         let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let rendezvous = Rendezvous { tcp, language, epoll_fd, pending: Vec::new() };
+        let rendezvous = ClientListener { tcp, language, epoll_fd, pending: Vec::new() };
         rendezvous.watch(&rendezvous.tcp, epoll::EventFlags::IN)?;
         Ok(rendezvous)
     }
@@ -118,7 +118,7 @@ impl Rendezvous {
             }
             if let Some(at) = self.pending.iter().position(|client| client.has_told(self.language))
             {
-                let Pending { stream, from, .. } = self.pending.remove(at);
+                let PendingClient { stream, from, .. } = self.pending.remove(at);
                 epoll::delete(&self.epoll_fd, &stream)?;
                 stream.set_nonblocking(false)?;
                 return Ok((stream, from));
@@ -151,7 +151,7 @@ impl Rendezvous {
         // What is left unread must not wake us again: only more of it does.
         let events = epoll::EventFlags::IN | epoll::EventFlags::ET;
         match ready.and_then(|()| self.watch(&stream, events)) {
-            Ok(()) => self.pending.push(Pending { stream, from, since: host::time::now() }),
+            Ok(()) => self.pending.push(PendingClient { stream, from, since: host::time::now() }),
             Err(e) => session::refused(Some(from), &e.to_string()),
         }
     }
@@ -191,7 +191,7 @@ impl Rendezvous {
     }
 }
 
-impl Pending {
+impl PendingClient {
     /// Reports whether the client has sent a whole first message, or what cannot become one, or has
     /// gone.
     fn has_told(&self, language: Language) -> bool {

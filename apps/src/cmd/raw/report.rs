@@ -1,13 +1,13 @@
 //! Results of raw verbs: a table for people, or one JSON object a line.
 
-use base::table::Table;
+use base::table::ResultTable;
 use hdrhistogram::Histogram;
 
-use super::plan::{Plan, Task};
-use crate::cli::{Ends, Op, RawTransport};
+use super::plan::{RawPlan, RawTask};
+use crate::cli::{EndsArgs, RawOp, RawTransport};
 use crate::measure::ResultLine;
 use crate::measure::figures::{TakenAt, rate, rates_table};
-use crate::results::{Report, Style};
+use crate::results::{ResultReport, ResultStyle};
 
 /// Returns the line of plain UDP from an address, with `unacked` packets under way, and up to `batch`
 /// of them to a call; it has no figures yet.
@@ -24,7 +24,7 @@ pub(super) fn udp_line(ip: &str, size_bytes: u32, unacked: u32, batch: u32) -> R
 }
 
 /// Returns the line of one class of a plan; it has no figures yet.
-pub(super) fn plan_line(plan: &Plan, class: usize, device: &str, inline: bool) -> ResultLine {
+pub(super) fn plan_line(plan: &RawPlan, class: usize, device: &str, inline: bool) -> ResultLine {
     let srq = match (plan.srq, plan.large) {
         (false, _) => "off",
         (true, None) => "one",
@@ -48,9 +48,13 @@ pub(super) fn plan_line(plan: &Plan, class: usize, device: &str, inline: bool) -
 
 /// Adds the times that messages took, in nanoseconds, if they were measured: of half a round trip,
 /// or of a READ.
-pub(super) fn with_times(line: ResultLine, op: Op, times: Option<&Histogram<u64>>) -> ResultLine {
+pub(super) fn with_times(
+    line: ResultLine,
+    op: RawOp,
+    times: Option<&Histogram<u64>>,
+) -> ResultLine {
     let Some(times) = times else { return line };
-    let of = if op == Op::Read { "operation" } else { "half round trip" };
+    let of = if op == RawOp::Read { "operation" } else { "half round trip" };
     line.with("latency_of", of).with_latency(times)
 }
 
@@ -61,17 +65,17 @@ const LATENCY: [&str; 8] =
     ["size", "min", "50 %", "± of\nrounds", "99 %", "99.9 %", "max", "mes-\nsages/s"];
 
 /// A report without results. What was lost is said by size.
-pub(super) fn report(json: bool, task: Task, ends: &Ends) -> Report {
+pub(super) fn report(json: bool, task: RawTask, ends: &EndsArgs) -> ResultReport {
     let taken = match (ends.listen, ends.connect) {
         (Some(_), _) => TakenAt::Listening,
         (_, Some(_)) => TakenAt::Connecting,
         (None, None) => TakenAt::Both,
     };
     let empty = match task {
-        Task::Pingpong => Table::new(1, &LATENCY),
-        Task::Bench => rates_table(taken),
+        RawTask::Pingpong => ResultTable::new(1, &LATENCY),
+        RawTask::Bench => rates_table(taken),
     };
-    Report::new(json, Style { empty, title, row, note, is_one: true })
+    ResultReport::new(json, ResultStyle { empty, title, row, note, is_one: true })
 }
 
 /// Reports whether a result is of messages that were answered.
@@ -161,7 +165,7 @@ fn title(line: &ResultLine) -> String {
         Some(_) => ", cut into datagrams, losses repaired",
         None => "",
     };
-    let assumed = match line.is("assumed_in_order") {
+    let assumed = match line.is_true("assumed_in_order") {
         true => "; that bytes arrive in order is assumed: the device does not promise it",
         false => "",
     };

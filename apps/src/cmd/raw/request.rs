@@ -3,26 +3,27 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use base::outcome::{Failure, Outcome, as_usage, usage};
+use base::outcome::{CommandError, CommandResult, as_usage, usage};
 use rdma_conn::device::{Device, SOFT, set_network_faults};
 use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
 
-use super::plan::{Plan, QUEUES, Task};
+use super::plan::{QUEUES, RawPlan, RawTask};
 use crate::cli::{
-    Bench, Common, ConnectionArgs, Ends, Faults, Means, Op, Pingpong, RawArgs, RawTransport, Wait,
+    BenchArgs, CommonArgs, ConnectionArgs, EndsArgs, Means, PingpongArgs, RawArgs, RawOp,
+    RawTransport, SeededFaults, WaitFlag,
 };
 use crate::measure::EndOfLoad;
 use crate::settings::{Flag, FlagSpec, number, switch};
 use crate::{session, settings};
 
 /// Measurements that the command line asks for.
-pub(super) struct Request<'a> {
-    pub(super) task: Task,
-    pub(super) op: Op,
-    pub(super) common: &'a Common,
+pub(super) struct MeasurementRequest<'a> {
+    pub(super) task: RawTask,
+    pub(super) op: RawOp,
+    pub(super) common: &'a CommonArgs,
     pub(super) raw: &'a RawArgs,
     pub(super) connection: &'a ConnectionArgs,
-    pub(super) ends: &'a Ends,
+    pub(super) ends: &'a EndsArgs,
     /// Sizes that were asked for; empty if the command chooses them.
     pub(super) sizes: &'a [u32],
     /// Sizes that the command chooses then: over datagrams, those of them that fit into the MTU.
@@ -38,7 +39,7 @@ pub(super) struct Request<'a> {
 
 /// The verb; flags that mean nothing without a connection are refused. Plain UDP has no queues
 /// either, and is most like SEND.
-fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<Op> {
+fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<RawOp> {
     match means {
         Means::Verb(op) => {
             let known: Vec<FlagSpec> = QUEUES.iter().map(|setting| setting.flag).collect();
@@ -55,27 +56,27 @@ fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<Op> 
                      --reliable and --srq-classes out",
                 ));
             }
-            Ok(Op::Send)
+            Ok(RawOp::Send)
         }
     }
 }
 
 pub(super) fn pingpong_request<'a>(
-    common: &'a Common,
-    options: &'a Pingpong,
+    common: &'a CommonArgs,
+    options: &'a PingpongArgs,
     means: Means,
-) -> Result<Request<'a>> {
+) -> Result<MeasurementRequest<'a>> {
     let op = verb(means, &options.connection, &options.raw)?;
     let until = options.end();
-    Ok(Request {
-        task: Task::Pingpong,
+    Ok(MeasurementRequest {
+        task: RawTask::Pingpong,
         op,
         common,
         raw: &options.raw,
         connection: &options.connection,
         ends: &options.ends,
         sizes: &options.size,
-        usual_sizes: Pingpong::SIZES,
+        usual_sizes: PingpongArgs::SIZES,
         srq: options.srq,
         verify: !options.no_verify,
         until,
@@ -85,12 +86,12 @@ pub(super) fn pingpong_request<'a>(
 }
 
 pub(super) fn bench_request<'a>(
-    common: &'a Common,
-    options: &'a Bench,
+    common: &'a CommonArgs,
+    options: &'a BenchArgs,
     means: Means,
-) -> Result<Request<'a>> {
+) -> Result<MeasurementRequest<'a>> {
     let op = verb(means, &options.connection, &options.raw)?;
-    let until = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(Bench::SECONDS));
+    let until = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(BenchArgs::SECONDS));
     let foreign = options.threads > 1
         || options.senders > 1
         || options.single_receiver
@@ -104,8 +105,8 @@ pub(super) fn bench_request<'a>(
              --srq-buffers are about connections: with --op there are --qps and --recv-depth",
         ));
     }
-    Ok(Request {
-        task: Task::Bench,
+    Ok(MeasurementRequest {
+        task: RawTask::Bench,
         op,
         common,
         raw: &options.raw,
@@ -121,15 +122,15 @@ pub(super) fn bench_request<'a>(
     })
 }
 
-impl Request<'_> {
+impl MeasurementRequest<'_> {
     /// The end of a round.
     pub(super) fn until_round(&self, round: u32) -> EndOfLoad {
         self.until.of_round(round, self.rounds)
     }
 
     /// The network of soft0, if it is to have faults.
-    pub(super) fn let_the_network_fail(&self, device: &Device) -> Outcome {
-        let Some(Faults { network, seed }) = self.raw.faults else { return Ok(()) };
+    pub(super) fn let_the_network_fail(&self, device: &Device) -> CommandResult {
+        let Some(SeededFaults { network, seed }) = self.raw.faults else { return Ok(()) };
         if device.name() != SOFT || self.raw.transport == RawTransport::Rc {
             return Err(usage("--faults are of soft0, with --transport uc or ud"));
         }
@@ -138,8 +139,8 @@ impl Request<'_> {
     }
 
     /// One plan for each size, of its first round, and whatever cannot be in one line.
-    pub(super) fn plans(&self, device: &Device) -> Result<Vec<Plan>> {
-        if self.connection.wait == Wait::Block {
+    pub(super) fn plans(&self, device: &Device) -> Result<Vec<RawPlan>> {
+        if self.connection.wait == WaitFlag::Block {
             return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));
         }
         match (self.raw.transport, self.raw.peers, self.raw.qps) {
@@ -157,12 +158,13 @@ impl Request<'_> {
         let of = sizes.len() as u32 * self.rounds;
         let plan = |(nth, (size, large)): (u32, (u32, Option<u32>))| {
             let largest = large.unwrap_or(size);
-            let new = Plan::new(self.task, self.op, self.raw, self.connection, largest, self.srq);
+            let new =
+                RawPlan::new(self.task, self.op, self.raw, self.connection, largest, self.srq);
             let assumed_in_order = assumed;
             let (rounds, datagram) = (self.rounds, self.raw.reliable.then_some(mtu));
             let at = nth * rounds;
-            let plan = Plan { size, large, assumed_in_order, datagram, at, of, rounds, ..new };
-            let plan = Plan { verify: self.verify && plan.can_verify(), ..plan };
+            let plan = RawPlan { size, large, assumed_in_order, datagram, at, of, rounds, ..new };
+            let plan = RawPlan { verify: self.verify && plan.can_verify(), ..plan };
             plan.check().map_err(as_usage)?;
             if self.raw.transport == RawTransport::Ud && plan.slot_bytes() > mtu {
                 return Err(usage(format!(
@@ -203,7 +205,7 @@ impl Request<'_> {
     /// bytes of a write in order. Without `--assume-in-order` this is an error, except for a
     /// listener.
     fn in_order_assumed(&self, device: &Device) -> Result<bool> {
-        let polls = self.op == Op::Write && self.task == Task::Pingpong;
+        let polls = self.op == RawOp::Write && self.task == RawTask::Pingpong;
         if !polls || delivers_in_order(device)? {
             return Ok(false);
         }
@@ -218,7 +220,7 @@ impl Request<'_> {
     }
 
     /// Adds advice to the error of the end at `address`, if that did not let this end join it.
-    pub(super) fn explain(&self, error: Failure, address: SocketAddr) -> Failure {
+    pub(super) fn explain(&self, error: CommandError, address: SocketAddr) -> CommandError {
         match error.downcast() {
             Ok(error) => {
                 let op = self.op.protocol().trim_start_matches("raw-");
@@ -231,7 +233,7 @@ impl Request<'_> {
 
     /// The connecting end's parameters hold; what was said here and is not so there is
     /// refused, not overruled.
-    pub(super) fn contradicts(&self, plan: &Plan) -> Result<()> {
+    pub(super) fn contradicts(&self, plan: &RawPlan) -> Result<()> {
         let differs = |what: &str, here: &str, there: &str| {
             Err(usage(session::differs(what, there, here, "give both ends the same")))
         };

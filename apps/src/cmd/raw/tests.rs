@@ -10,7 +10,7 @@ use clap::Parser;
 use rdma_conn::device::{NetworkFaults, SOFT, of_environment, set_network_faults};
 
 use super::*;
-use crate::cli::{Args, Command, Op};
+use crate::cli::{Args, Command, RawOp};
 use crate::measure::ResultLine;
 
 /// Returns the lines that `rdma-conn` with these arguments would print.
@@ -61,11 +61,11 @@ fn plain_udp_has_a_rate_and_a_latency() {
     assert!(error("pingpong --op udp --size 1M").contains("is one datagram"));
 }
 
-fn common() -> Common {
+fn common() -> CommonArgs {
     Args::try_parse_from(["rdma-conn", "--json", "devices"]).unwrap().common
 }
 
-impl Request<'_> {
+impl MeasurementRequest<'_> {
     fn lines(&self) -> Result<Vec<ResultLine>> {
         let device = of_environment()?;
         self.let_the_network_fail(&device)?;
@@ -132,7 +132,7 @@ fn every_verb_works_with_many_requests_and_queue_pairs() {
             let pingpong = one(&format!("pingpong --op {op} {args} {mode}"));
             assert_eq!(messages(&pingpong), if op == "read" { 50 } else { 100 }, "{op} {mode}");
             for line in [bench, pingpong] {
-                assert_eq!((per_message(&line), line.is("verified")), (Some(1.0), true));
+                assert_eq!((per_message(&line), line.is_true("verified")), (Some(1.0), true));
             }
         }
     }
@@ -197,7 +197,7 @@ fn without_faults_nothing_is_lost() {
         )) {
             let none = [Some(0), None, Some(0), Some(0), None, None];
             assert_eq!((messages(&line), faults(&line)), (100, none), "{mode}");
-            assert_eq!((per_message(&line), line.is("verified")), (Some(1.0), true), "{mode}");
+            assert_eq!((per_message(&line), line.is_true("verified")), (Some(1.0), true), "{mode}");
         }
         // So few that all fit into the receives.
         let line = one(&format!("bench {mode} --size 40 --messages 50"));
@@ -205,7 +205,7 @@ fn without_faults_nothing_is_lost() {
         // The receiver does not notice plain WRITEs.
         let known = line.text("protocol") != "raw-write";
         assert_eq!(line.count("lost"), known.then_some(0), "{mode}");
-        assert_eq!(line.is("verified"), line.text("protocol") == "raw-send", "{mode}");
+        assert_eq!(line.is_true("verified"), line.text("protocol") == "raw-send", "{mode}");
     }
 }
 
@@ -230,7 +230,7 @@ fn losses_of_datagrams_are_repaired() {
         let args = format!("bench --op send --transport ud --reliable {sizes} --messages 60{mode}");
         let lines = lines(&args);
         for line in &lines {
-            assert_eq!((messages(line), line.is("verified")), (60 * senders(line), true));
+            assert_eq!((messages(line), line.is_true("verified")), (60 * senders(line), true));
             assert_eq!((line.count("lost"), line.count("reordered")), (None, None), "{args}");
         }
         let is_repaired = lines.iter().any(|line| line.count("resent") > Some(0));
@@ -335,7 +335,7 @@ fn a_peer_that_never_answers_ends_the_run() {
 }
 
 /// The first bytes of a peer with this plan.
-fn hello(local: Local<'_>, plan: &Plan) -> Vec<u8> {
+fn hello(local: Local<'_>, plan: &RawPlan) -> Vec<u8> {
     let (mut near, mut far) = RawChannel::within().unwrap();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(move || end::connect(local, plan, &mut near));
@@ -358,21 +358,22 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
         ["rdma-conn", "bench", "--op", "send", "--size", "16", "--messages", "20", "--rounds", "1"];
     let parsed = Args::parse_from(args);
     let Command::Bench(options) = &parsed.command else { panic!("{parsed:?}") };
-    let request = bench_request(&parsed.common, options, Means::Verb(Op::Send)).unwrap();
+    let request = bench_request(&parsed.common, options, Means::Verb(RawOp::Send)).unwrap();
     let plan = request.plans(&device).unwrap().remove(0);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let rendezvous = Rendezvous::new(listener, Language::Handshake).unwrap();
+    let rendezvous = ClientListener::new(listener, Language::Handshake).unwrap();
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| request.serve(local, rendezvous));
         let dial = || TcpStream::connect(address).unwrap();
-        let try_with =
-            |plan: &Plan| lead(local, plan, &mut RawChannel::new(dial()).unwrap(), request.until);
+        let try_with = |plan: &RawPlan| {
+            lead(local, plan, &mut RawChannel::new(dial()).unwrap(), request.until)
+        };
         dial().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         dial().write_all(&hello(local, &plan)).unwrap();
         for (misfit, says) in [
-            (Plan { op: Op::Write, ..plan.clone() }, "--op"),
-            (Plan { qps: 0, ..plan.clone() }, "--qps"),
+            (RawPlan { op: RawOp::Write, ..plan.clone() }, "--op"),
+            (RawPlan { qps: 0, ..plan.clone() }, "--qps"),
         ] {
             let refused = format!("{:#}", try_with_unchecked(local, &misfit, dial()));
             assert!(refused.contains(says), "{refused}");
@@ -383,7 +384,7 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
 }
 
 /// Returns the error of a peer that tells this plan, but joins an ordinary queue pair.
-fn try_with_unchecked(local: Local<'_>, plan: &Plan, stream: TcpStream) -> anyhow::Error {
-    let ordinary = Plan { qps: 1, ..plan.clone() };
+fn try_with_unchecked(local: Local<'_>, plan: &RawPlan, stream: TcpStream) -> anyhow::Error {
+    let ordinary = RawPlan { qps: 1, ..plan.clone() };
     end::connect_with(local, &ordinary, plan, &mut RawChannel::new(stream).unwrap()).unwrap_err()
 }

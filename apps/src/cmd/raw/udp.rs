@@ -13,26 +13,26 @@ mod trips;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context, Result, anyhow};
-use base::outcome::{Outcome, usage};
+use base::outcome::{CommandResult, usage};
 use base::{pinning, remark, signals};
 use rustix::event::{PollFd, PollFlags};
 
-use super::plan::Task;
+use super::plan::RawTask;
 use super::report::{report, udp_line, with_times};
-use super::request::Request;
-use crate::cli::{Op, Wait};
+use super::request::MeasurementRequest;
+use crate::cli::{RawOp, WaitFlag};
 use crate::measure::{EndOfLoad, ResultLine, pair, per_s};
-use crate::session::{self, Followed, GLANCE, Part};
-use plan::{Control, Led, Note, Plan};
-use socket::Socket;
+use crate::session::{self, Followed, GLANCE, MeasurementIndex};
+use plan::{Note, UdpChannel, UdpLed, UdpPlan};
+use socket::GsoSocket;
 
-impl Request<'_> {
+impl MeasurementRequest<'_> {
     /// Plain UDP.
-    pub(super) fn run_udp(&self) -> Outcome {
+    pub(super) fn run_udp(&self) -> CommandResult {
         if self.common.device.is_some() {
             return Err(usage("--op udp uses no device: leave --device out"));
         }
-        if self.connection.wait == Wait::Block {
+        if self.connection.wait == WaitFlag::Block {
             return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));
         }
         match (self.ends.listen, self.ends.connect) {
@@ -43,14 +43,14 @@ impl Request<'_> {
     }
 
     /// All measurements, each by a stream of its own, or with an end in this process.
-    fn lead_udp(&self, stream: impl Fn() -> Result<Option<TcpStream>>) -> Outcome {
+    fn lead_udp(&self, stream: impl Fn() -> Result<Option<TcpStream>>) -> CommandResult {
         let report = report(self.common.json, self.task, self.ends);
         let sizes = if self.sizes.is_empty() { self.usual_sizes } else { self.sizes };
         let labels: Vec<String> = sizes.iter().map(|size| format!("{size} B")).collect();
         session::lead_each(self.common.json, &labels, self.rounds, report, |nth, round, part| {
-            let Part { at, of, .. } = part;
+            let MeasurementIndex { at, of, .. } = part;
             let (task, size, rounds) = (self.task, sizes[nth], self.rounds);
-            let plan = Plan { task, size, mtu: 0, at, of, rounds };
+            let plan = UdpPlan { task, size, mtu: 0, at, of, rounds };
             let until = self.until_round(round);
             Ok(vec![match stream()? {
                 Some(stream) => self.lead_once_udp(plan, until, stream)?,
@@ -59,15 +59,20 @@ impl Request<'_> {
         })
     }
 
-    fn lead_once_udp(&self, plan: Plan, until: EndOfLoad, stream: TcpStream) -> Result<ResultLine> {
+    fn lead_once_udp(
+        &self,
+        plan: UdpPlan,
+        until: EndOfLoad,
+        stream: TcpStream,
+    ) -> Result<ResultLine> {
         let (ip, peer) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
         pinning::pin_thread(0);
-        self.lead_over(plan, until, Control::new(stream)?, (ip, peer))
+        self.lead_over(plan, until, UdpChannel::new(stream)?, (ip, peer))
     }
 
     /// Both ends, as threads of this process.
-    fn within_udp(&self, plan: Plan, until: EndOfLoad) -> Result<ResultLine> {
-        let (near, mut far) = Control::within().context("cannot make a pair of sockets")?;
+    fn within_udp(&self, plan: UdpPlan, until: EndOfLoad) -> Result<ResultLine> {
+        let (near, mut far) = UdpChannel::within().context("cannot make a pair of sockets")?;
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let spins = self.spins();
         let lead = || self.lead_over(plan, until, near, (here, here));
@@ -78,18 +83,18 @@ impl Request<'_> {
     }
 
     fn spins(&self) -> bool {
-        self.connection.wait == Wait::Spin
+        self.connection.wait == WaitFlag::Spin
     }
 
     fn lead_over(
         &self,
-        plan: Plan,
+        plan: UdpPlan,
         until: EndOfLoad,
-        mut control: Control,
+        mut control: UdpChannel,
         (ip, peer): (IpAddr, IpAddr),
     ) -> Result<ResultLine> {
-        let mut socket = Socket::bind(ip)?;
-        let plan = Plan { mtu: socket.path_mtu(), ..plan };
+        let mut socket = GsoSocket::bind(ip)?;
+        let plan = UdpPlan { mtu: socket.path_mtu(), ..plan };
         plan.check()?;
         control.tell(&Note::Plan(plan.clone(), socket.port()))?;
         let (port, buffer) = match control.hear()? {
@@ -99,10 +104,10 @@ impl Request<'_> {
         let (to, spins) = (SocketAddr::new(peer, port), self.spins());
         let window = plan.window(buffer);
         let led = match plan.task {
-            Task::Bench => {
+            RawTask::Bench => {
                 stream::send(&plan, &mut socket, (to, window), until, spins, &mut control)?
             }
-            Task::Pingpong => {
+            RawTask::Pingpong => {
                 trips::lead(&plan, &socket, to, until.limits().0, spins, &mut control)?
             }
         };
@@ -118,7 +123,7 @@ impl Request<'_> {
     }
 
     /// The following end: one measurement after the other, until the last.
-    fn listen_udp(&self, address: SocketAddr) -> Outcome {
+    fn listen_udp(&self, address: SocketAddr) -> CommandResult {
         let tcp = TcpListener::bind(address);
         let tcp = tcp.map_err(|e| session::cannot_listen(address, e.kind(), e.into()))?;
         tcp.set_nonblocking(true)?;
@@ -130,9 +135,9 @@ impl Request<'_> {
             loop {
                 let stream = accept(&tcp)?;
                 let (ip, from) = (stream.local_addr()?.ip(), stream.peer_addr()?);
-                let mut control = Control::new(stream)?;
+                let mut control = UdpChannel::new(stream)?;
                 pinning::pin_thread(0);
-                let judge = |plan: &Plan| self.judge_udp(plan);
+                let judge = |plan: &UdpPlan| self.judge_udp(plan);
                 match follow(&mut control, (ip, from.ip()), self.spins(), judge) {
                     Ok((plan, line, why)) => {
                         begins = (plan.at + 1).is_multiple_of(plan.rounds);
@@ -152,7 +157,7 @@ impl Request<'_> {
     }
 
     /// Checks that the other end measures the same command, and that its plan is possible.
-    fn judge_udp(&self, plan: &Plan) -> Result<()> {
+    fn judge_udp(&self, plan: &UdpPlan) -> Result<()> {
         if plan.task != self.task {
             let (here, there) = (self.task.name(), plan.task.name());
             let advice = "give both ends the same";
@@ -183,23 +188,23 @@ fn accept(tcp: &TcpListener) -> Result<TcpStream> {
 
 /// Follows one measurement.
 fn follow(
-    control: &mut Control,
+    control: &mut UdpChannel,
     (ip, peer): (IpAddr, IpAddr),
     spins: bool,
-    judge: impl FnOnce(&Plan) -> Result<()>,
-) -> Result<(Plan, ResultLine, Option<String>)> {
+    judge: impl FnOnce(&UdpPlan) -> Result<()>,
+) -> Result<(UdpPlan, ResultLine, Option<String>)> {
     let (plan, port) = match control.hear()? {
         Note::Plan(plan, port) => (plan, port),
         other => session::unexpected(other)?,
     };
     judge(&plan)?;
-    let mut socket = Socket::bind(ip)?;
+    let mut socket = GsoSocket::bind(ip)?;
     let to = SocketAddr::new(peer, port);
     control.tell(&Note::Ready(socket.port(), socket.buffer()))?;
     let window = plan.window(socket.buffer());
     let received = match plan.task {
-        Task::Bench => stream::receive(&plan, &mut socket, (to, window), spins, control)?,
-        Task::Pingpong => trips::follow(&plan, &socket, to, spins, control)?,
+        RawTask::Bench => stream::receive(&plan, &mut socket, (to, window), spins, control)?,
+        RawTask::Pingpong => trips::follow(&plan, &socket, to, spins, control)?,
     };
     control.tell(&Note::Received(received))?;
     match control.hear()? {
@@ -209,9 +214,14 @@ fn follow(
 }
 
 /// Returns the results of the measurement.
-fn line(plan: &Plan, (socket, window): (&Socket, u32), led: &Led, received: u64) -> ResultLine {
-    let unacked = if plan.task == Task::Pingpong { 1 } else { window };
-    let run = if plan.task == Task::Pingpong { 1 } else { socket.run(plan.datagram()) as u32 };
+fn line(
+    plan: &UdpPlan,
+    (socket, window): (&GsoSocket, u32),
+    led: &UdpLed,
+    received: u64,
+) -> ResultLine {
+    let unacked = if plan.task == RawTask::Pingpong { 1 } else { window };
+    let run = if plan.task == RawTask::Pingpong { 1 } else { socket.run(plan.datagram()) as u32 };
     let line = udp_line(&socket.ip().to_string(), plan.size, unacked, run);
     let datagrams = match &led.latencies {
         Some(latencies) => 2 * latencies.len(),
@@ -220,11 +230,11 @@ fn line(plan: &Plan, (socket, window): (&Socket, u32), led: &Led, received: u64)
     let bytes = datagrams.saturating_mul(plan.payload().into());
     let messages = bytes / u64::from(plan.size.max(1));
     let lost = match plan.task {
-        Task::Bench => led.sent.saturating_sub(received),
-        Task::Pingpong => led.sent.saturating_sub(datagrams / 2),
+        RawTask::Bench => led.sent.saturating_sub(received),
+        RawTask::Pingpong => led.sent.saturating_sub(datagrams / 2),
     } / plan.datagrams();
     let line = line
         .with_rates(messages, per_s(messages, led.elapsed))
         .with("lost", Some(lost).filter(|lost| *lost > 0));
-    with_times(line, Op::Send, led.latencies.as_ref())
+    with_times(line, RawOp::Send, led.latencies.as_ref())
 }

@@ -1,8 +1,8 @@
 //! The results of a point's rounds, as one.
 
 use anyhow::Result;
-use base::run::Line;
-use base::table::Table;
+use base::run::ResultJson;
+use base::table::ResultTable;
 use serde_json::{Number, Value};
 
 use crate::measure::{ResultLine, figures};
@@ -10,7 +10,7 @@ use crate::results::Results;
 
 /// Results of the rounds of a point.
 #[derive(Debug, Clone)]
-pub(super) struct Merged {
+pub(super) struct MergedPoint {
     /// The numbers of the lists.
     values: Vec<String>,
     /// The results; a run may have several.
@@ -31,9 +31,9 @@ const COLUMNS: &[Column] = &[
     ("registered_bytes", "registered", |bytes| figures::memory(bytes as u64)),
 ];
 
-impl Merged {
-    pub(super) fn new(values: &[String], rounds: &[Vec<ResultLine>]) -> Merged {
-        Merged { values: values.to_vec(), lines: ResultLine::merged(rounds) }
+impl MergedPoint {
+    pub(super) fn new(values: &[String], rounds: &[Vec<ResultLine>]) -> MergedPoint {
+        MergedPoint { values: values.to_vec(), lines: ResultLine::merged(rounds) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -44,7 +44,7 @@ impl Merged {
     fn named(&self, flags: &[String]) -> Vec<ResultLine> {
         let name = |flag: &String| flag.trim_start_matches('-').replace('-', "_");
         let named = |line: &ResultLine| {
-            let mut all = Line::new();
+            let mut all = ResultJson::new();
             for (flag, value) in flags.iter().zip(&self.values) {
                 let number = serde_json::from_str::<Number>(value).map(Value::Number);
                 all.insert(name(flag), number.unwrap_or_else(|_| value.clone().into()));
@@ -63,7 +63,7 @@ impl Merged {
             let there: Vec<&Column> =
                 COLUMNS.iter().filter(|(key, _, _)| line.number(key).is_some()).collect();
             let heads = flags.iter().map(String::as_str).chain(there.iter().map(|c| c.1));
-            let empty = Table::new(flags.len(), &heads.collect::<Vec<_>>());
+            let empty = ResultTable::new(flags.len(), &heads.collect::<Vec<_>>());
             let numbers = self.values.iter().cloned();
             let row = numbers.chain(there.iter().map(|column| cell(&line, column))).collect();
             results.add(&line, title(&line), empty, row)?;
@@ -91,9 +91,9 @@ fn cell(line: &ResultLine, (key, _, shown): &Column) -> String {
 }
 
 /// All results as comma-separated values, with the names of the columns in the first line.
-pub(super) fn csv(flags: &[String], all: &[Merged]) -> Result<String> {
+pub(super) fn csv(flags: &[String], all: &[MergedPoint]) -> Result<String> {
     let lines: Vec<ResultLine> = all.iter().flat_map(|merged| merged.named(flags)).collect();
-    let lines: Vec<&Line> = lines.iter().map(ResultLine::figures).collect();
+    let lines: Vec<&ResultJson> = lines.iter().map(ResultLine::figures).collect();
     let mut keys: Vec<&String> = Vec::new();
     for key in lines.iter().flat_map(|line| line.keys()) {
         if !keys.contains(&key) {

@@ -5,7 +5,7 @@ use super::*;
 /// The command line of the first round of the first measurement, of three rounds.
 fn first_round(line: &str) -> String {
     let given: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-    let points = crate::cli::points::of(&given, &Args::command()).unwrap().expect("a list");
+    let points = crate::cli::points::parse(&given, &Args::command()).unwrap().expect("a list");
     let args = parse(&points).unwrap();
     let words = words(&points.points[0], &args[0], 0, 3);
     words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

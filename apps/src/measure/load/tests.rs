@@ -17,7 +17,7 @@ fn rounds_share_a_load() {
 #[test]
 fn fairness_is_of_several_senders_that_send_for_a_time() {
     let of = |end, sent: &[u64]| {
-        let load = Load { size: 16, end, verify: true, rate: None, in_turn: false };
+        let load = MessageLoad { size: 16, end, verify: true, rate: None, in_turn: false };
         load.fairness(sent.iter().copied())
     };
     let time = EndOfLoad::After(Duration::from_secs(1));
@@ -32,7 +32,7 @@ fn fairness_is_of_several_senders_that_send_for_a_time() {
 #[test]
 fn slow_senders_end_in_time_too() {
     let end = EndOfLoad::After(Duration::ZERO);
-    let load = |size, rate| Load { size, end, verify: true, rate, in_turn: false };
+    let load = |size, rate| MessageLoad { size, end, verify: true, rate, in_turn: false };
     // However little a message costs, or however long it takes: it is over.
     for load in [load(16, Some(1.0)), load(1 << 30, None), load(8192, None)] {
         let goes_on = |n: &u64| end.goes_on(*n, Instant::now(), load.stride());

@@ -17,7 +17,7 @@ fn rounds_have_a_median_and_how_far_they_lie_apart() {
     let rounds = [of(3.0, true), of(1.0, true), of(2.0, true)];
     assert_eq!(ResultLine::of_rounds(&rounds), line(wanted));
     let one = ResultLine::of_rounds(&[of(3.0, true), of(1.0, false)]);
-    assert_eq!((one.is("verified"), one.count("rounds")), (false, Some(2)));
+    assert_eq!((one.is_true("verified"), one.count("rounds")), (false, Some(2)));
 }
 
 #[test]

@@ -2,16 +2,19 @@ use super::*;
 
 const SIZE: usize = 4096;
 
-fn ends(window: u32) -> (Offering, Taking) {
+fn ends(window: u32) -> (OfferingSender, ReadingReceiver) {
     let device = rdma_conn::device::soft().unwrap();
     let policies = direct_read::Config { window, ..direct_read::Config::default() };
     let (sender, receiver) = direct_read::pair(&device, &device, &policies).unwrap();
-    let config = Config { policies, size: SIZE as u32 };
-    (Offering::new(sender, &device, &config), Taking::new(receiver, &device, &config, 1))
+    let config = DirectReadSettings { policies, size: SIZE as u32 };
+    (
+        OfferingSender::new(sender, &device, &config),
+        ReadingReceiver::new(receiver, &device, &config, 1),
+    )
 }
 
 /// Sends a message of this byte; where its buffer is.
-fn send(near: &mut Offering, byte: u8) -> *const u8 {
+fn send(near: &mut OfferingSender, byte: u8) -> *const u8 {
     let mut at = std::ptr::null();
     near.send_with(SIZE, |room| {
         room.fill(byte);
@@ -22,7 +25,7 @@ fn send(near: &mut Offering, byte: u8) -> *const u8 {
 }
 
 /// Receives messages of these bytes.
-fn receive(far: &mut Taking, bytes: &[u8]) {
+fn receive(far: &mut ReadingReceiver, bytes: &[u8]) {
     let mut left = bytes.iter();
     while !left.as_slice().is_empty() {
         far.take(None, |_, message| {

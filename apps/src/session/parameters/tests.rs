@@ -5,7 +5,7 @@ use rdma_conn::send_recv::Config;
 use super::*;
 
 /// Returns the terms that a connecting end with these settings tells.
-fn terms(config: Config) -> Terms {
+fn terms(config: Config) -> SettingTerms {
     settings::terms(SendRecv::SETTINGS, &config)
 }
 
@@ -22,26 +22,26 @@ fn longest() -> Config {
     }
 }
 
-fn session() -> Session {
-    Session {
+fn session() -> SessionParameters {
+    SessionParameters {
         command: "pingpong".into(),
         run: u64::MAX,
         parts: u32::MAX,
         part: u32::MAX - 1,
         senders: 1024,
         sender: 1023,
-        traffic: Traffic {
+        traffic: TrafficParameters {
             size: u32::MAX,
             preset: Some("sequential".into()),
             terms: terms(longest()),
             verify: false,
-            receiving: Some(Receivers::SingleReceiver),
+            receiving: Some(ReceiverThreads::SingleReceiver),
             srq: Some("combining".into()),
             srq_buffers: Some(u32::MAX),
             end: Some(EndOfLoad::After(std::time::Duration::from_nanos(86_399_999_999_999))),
             rate: Some(f64::MAX),
             file: Some((u64::MAX, u32::MAX)),
-            rounds: Rounds::MOST,
+            rounds: RoundsArgs::MOST,
         },
     }
 }
@@ -51,8 +51,8 @@ fn room() -> Config {
     Config { message_bytes: 256, unacked: 0, recv_depth: 16_383, ..longest() }
 }
 
-fn fine() -> Session {
-    let traffic = Traffic {
+fn fine() -> SessionParameters {
+    let traffic = TrafficParameters {
         size: 255,
         terms: terms(room()),
         srq_buffers: Some(1 << 24),
@@ -60,55 +60,56 @@ fn fine() -> Session {
         ..session().traffic
     };
     let parts = 3 * MOST_SIZES;
-    Session { traffic, parts, part: parts - 1, ..session() }
+    SessionParameters { traffic, parts, part: parts - 1, ..session() }
 }
 
 #[test]
 fn the_longest_one_fits_the_handshake() {
     let bytes = session().encode().unwrap();
-    assert_eq!(serde_json::from_slice::<Session>(&bytes).unwrap(), session());
+    assert_eq!(serde_json::from_slice::<SessionParameters>(&bytes).unwrap(), session());
     let bytes = fine().encode().unwrap();
-    assert_eq!(Session::decode::<SendRecv>(&bytes, "pingpong").unwrap(), fine());
-    let error = Session::decode::<SendRecv>(&bytes, "bench").unwrap_err().to_string();
+    assert_eq!(SessionParameters::decode::<SendRecv>(&bytes, "pingpong").unwrap(), fine());
+    let error = SessionParameters::decode::<SendRecv>(&bytes, "bench").unwrap_err().to_string();
     assert!(error.contains("same command"), "{error}");
-    let error = Session::decode::<SendRecv>(b"rdma-conn copy 5", "pipe").unwrap_err().to_string();
+    let error =
+        SessionParameters::decode::<SendRecv>(b"rdma-conn copy 5", "pipe").unwrap_err().to_string();
     assert!(error.contains("the command copy, the listening end pipe"), "{error}");
-    let error = Session::decode::<SendRecv>(b"{}", "bench").unwrap_err().to_string();
+    let error = SessionParameters::decode::<SendRecv>(b"{}", "bench").unwrap_err().to_string();
     assert!(error.contains("version"), "{error}");
 }
 
 #[test]
 fn numbers_out_of_range_are_refused() {
-    let with = |traffic| Session { traffic, ..fine() };
-    let told = |config| with(Traffic { terms: terms(config), ..fine().traffic });
+    let with = |traffic| SessionParameters { traffic, ..fine() };
+    let told = |config| with(TrafficParameters { terms: terms(config), ..fine().traffic });
     let window = |recv_depth| told(Config { recv_depth, ..room() });
     let bytes = |message_bytes| Config { message_bytes, ..room() };
     let unacked = |unacked| Config { unacked, ..room() };
-    let own = Traffic { srq: None, ..fine().traffic };
+    let own = TrafficParameters { srq: None, ..fine().traffic };
     for bad in [
-        Session { senders: 0, sender: 0, ..fine() },
-        Session { senders: u32::MAX, ..fine() },
-        Session { sender: 1024, ..fine() },
-        Session { parts: 3, part: 3, ..fine() },
-        Session { parts: 4, part: 3, ..fine() },
-        Session { parts: 3 * (MOST_SIZES + 1), ..fine() },
-        with(Traffic { rounds: 0, ..fine().traffic }),
+        SessionParameters { senders: 0, sender: 0, ..fine() },
+        SessionParameters { senders: u32::MAX, ..fine() },
+        SessionParameters { sender: 1024, ..fine() },
+        SessionParameters { parts: 3, part: 3, ..fine() },
+        SessionParameters { parts: 4, part: 3, ..fine() },
+        SessionParameters { parts: 3 * (MOST_SIZES + 1), ..fine() },
+        with(TrafficParameters { rounds: 0, ..fine().traffic }),
         window(0),
         window(u32::MAX),
         // More than a buffer, and more buffers than a peer may ask for.
-        with(Traffic { size: 257, ..fine().traffic }),
+        with(TrafficParameters { size: 257, ..fine().traffic }),
         told(bytes(257)),
         told(bytes(u32::MAX)),
         told(unacked(1)),
-        with(Traffic { terms: terms(unacked(u32::MAX)), ..own.clone() }),
-        with(Traffic { terms: terms(bytes(257)), ..own }),
-        with(Traffic { srq_buffers: Some(u32::MAX), ..fine().traffic }),
+        with(TrafficParameters { terms: terms(unacked(u32::MAX)), ..own.clone() }),
+        with(TrafficParameters { terms: terms(bytes(257)), ..own }),
+        with(TrafficParameters { srq_buffers: Some(u32::MAX), ..fine().traffic }),
         // Settings of something else.
-        with(Traffic { terms: Terms(Vec::new()), ..fine().traffic }),
-        with(Traffic { terms: Terms(vec![true.into(); 6]), ..fine().traffic }),
+        with(TrafficParameters { terms: SettingTerms(Vec::new()), ..fine().traffic }),
+        with(TrafficParameters { terms: SettingTerms(vec![true.into(); 6]), ..fine().traffic }),
     ] {
         assert!(
-            Session::decode::<SendRecv>(&bad.encode().unwrap(), "pingpong").is_err(),
+            SessionParameters::decode::<SendRecv>(&bad.encode().unwrap(), "pingpong").is_err(),
             "{bad:?}"
         );
     }
@@ -117,9 +118,10 @@ fn numbers_out_of_range_are_refused() {
 #[test]
 fn a_difference_is_named() {
     let ours = session().traffic;
-    let difference = |theirs: &Traffic| ours.difference::<SendRecv>(theirs, Purpose::Throughput);
+    let difference =
+        |theirs: &TrafficParameters| ours.difference::<SendRecv>(theirs, Purpose::Throughput);
     assert_eq!(difference(&ours.clone()), None);
-    let terms_of = |config| Traffic { terms: terms(config), ..ours.clone() };
+    let terms_of = |config| TrafficParameters { terms: terms(config), ..ours.clone() };
     let named = difference(&terms_of(Config { unacked: 7, ..longest() })).unwrap();
     assert_eq!(named, "--unacked 4294967295, and not --unacked 7");
     let hidden = terms_of(Config { message_bytes: 7, ..longest() });

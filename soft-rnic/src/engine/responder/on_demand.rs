@@ -67,7 +67,8 @@ unsafe fn store(
         .map_err(|_| GoneSide::Here)?;
     // Release: a reader that sees the word sees what was written before it.
     let put = |at: &AtomicU64| at.swap(word, Ordering::AcqRel);
-    // SAFETY: `there` is an aligned word, which programs access atomically only (see # Safety).
+    // SAFETY: `there` was checked under a lock that the caller holds and deregistration waits for; it is an
+    // aligned word, which programs access atomically only (see # Safety).
     unsafe { change(there, put) }.map(drop)
 }
 

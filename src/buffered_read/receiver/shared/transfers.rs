@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use host::thread::JoinHandle;
 
-use super::{Inner, SharedReceiver};
+use super::{SharedReceiver, SharedReceiverInner};
 use crate::common::Common;
 use crate::error::CloseReason;
-use crate::wait::{Deadline, Idle, SleepBackoff, Step};
+use crate::wait::{Deadline, Idle, SleepBackoff, WaitStep};
 
 /// A thread that does the transfers of a [`SharedReceiver`]. It ends with the connection,
 /// or when the last receiver is dropped. Dropping this ends it at once, and the threads that
@@ -100,7 +100,7 @@ impl Drop for Transfers {
 
 /// Does the transfers while it lives. Once it is gone, for whatever reason, the threads that
 /// receive do.
-struct StandIn(Weak<Inner>);
+struct StandIn(Weak<SharedReceiverInner>);
 
 impl StandIn {
     fn transfer(&self, is_over: &AtomicBool) -> Result<(), CloseReason> {
@@ -129,7 +129,7 @@ impl StandIn {
             let Common { wait, keepalive, .. } = inner.common;
             let new = || Idle::new(wait, Deadline::NEVER, keepalive);
             let idle = waits.get_or_insert_with(new);
-            if let Step::Sleep(time) = idle.step() {
+            if let WaitStep::Sleep(time) = idle.step() {
                 inner.lock().tell_all();
                 // Before the sleep: the last receiver that is dropped then ends the connection
                 // at once, and not when this thread wakes.

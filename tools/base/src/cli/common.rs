@@ -11,7 +11,7 @@ use crate::pinning::Cpus;
 
 /// Flags of every command.
 #[derive(ClapArgs, Debug, Clone)]
-pub struct Common {
+pub struct CommonArgs {
     /// Device to use (`rdma-conn devices` lists them); roce:ADDRESS or roce:INTERFACE speaks RoCE
     /// v2 over UDP from an address of this machine, and roce from that of --listen, or the local
     /// one that reaches --connect; soft0@5us is like soft0, in one process, with a network's round
@@ -36,15 +36,15 @@ pub struct Common {
     pub verbose: u8,
 }
 
-/// Returns hidden copies of those flags in [`Common`] that have these ids, for a command that
+/// Returns hidden copies of those flags in [`CommonArgs`] that have these ids, for a command that
 /// refuses them: its help does not list them.
 pub fn refused(ids: &[&str]) -> Vec<Arg> {
-    let all = Common::augment_args(clap::Command::new("refused"));
+    let all = CommonArgs::augment_args(clap::Command::new("refused"));
     let named = all.get_arguments().filter(|arg| ids.contains(&arg.get_id().as_str()));
     named.map(|arg| arg.clone().hide(true)).collect()
 }
 
-impl Common {
+impl CommonArgs {
     /// The flags that were given, of those that are about a device or a measurement.
     pub fn given(&self) -> Vec<&'static str> {
         let flags = [
@@ -60,7 +60,7 @@ impl Common {
 /// Two ends: in this process, or in two.
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = "Between two processes")]
-pub struct Ends {
+pub struct EndsArgs {
     /// Be the end that others connect to, at an address or a host's name; port 18515 by
     /// default
     #[arg(long, value_name = "ADDRESS[:PORT]", conflicts_with = "connect", value_parser = values::socket_address)]
@@ -76,25 +76,25 @@ pub const MEASURED: &str = "What is measured";
 /// Repetition of a measurement, and the file for its results.
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = MEASURED)]
-pub struct Rounds {
+pub struct RoundsArgs {
     /// Rounds of each measurement, which share its time, messages or iterations; the results are
     /// their median and how far they lie apart [default: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(RoundsArgs::MOST)))]
     pub rounds: Option<u32>,
     /// Write the results to this file as well, a line of comma-separated values for each
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "connect"])]
     pub csv: Option<PathBuf>,
 }
 
-impl Rounds {
+impl RoundsArgs {
     /// Rounds where nothing was asked for.
     pub const DEFAULT: u32 = 3;
     /// Rounds at most.
     pub const MOST: u32 = 1000;
 
-    /// The rounds that were asked for, or [`Rounds::DEFAULT`].
+    /// The rounds that were asked for, or [`RoundsArgs::DEFAULT`].
     pub fn asked(&self) -> u32 {
-        self.rounds.unwrap_or(Rounds::DEFAULT)
+        self.rounds.unwrap_or(RoundsArgs::DEFAULT)
     }
 }
 

@@ -41,44 +41,44 @@ pub struct SweepError {
 
 /// The step of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum RangeStep {
     Times(u64),
     Plus(u64),
 }
 
-impl Step {
+impl RangeStep {
     fn after(self, value: u64) -> Option<u64> {
         match self {
-            Step::Times(factor) => value.checked_mul(factor),
-            Step::Plus(step) => value.checked_add(step),
+            RangeStep::Times(factor) => value.checked_mul(factor),
+            RangeStep::Plus(step) => value.checked_add(step),
         }
     }
 }
 
 /// A part of the text, and its position.
 #[derive(Debug, Clone, Copy)]
-struct Part<'a> {
+struct TextPart<'a> {
     column: usize,
     text: &'a str,
 }
 
-impl<'a> Part<'a> {
+impl<'a> TextPart<'a> {
     fn refused(self, allowed: impl Into<String>) -> SweepError {
         SweepError { column: self.column, found: self.text.into(), allowed: allowed.into() }
     }
 
     /// The parts before and after the first `sign`.
-    fn split(self, sign: &str) -> Option<(Part<'a>, Part<'a>)> {
+    fn split(self, sign: &str) -> Option<(TextPart<'a>, TextPart<'a>)> {
         let (before, behind) = self.text.split_once(sign)?;
         let column = self.column + before.chars().count() + sign.chars().count();
-        Some((Part { text: before, ..self }, Part { column, text: behind }))
+        Some((TextPart { text: before, ..self }, TextPart { column, text: behind }))
     }
 
     /// Without spaces around it.
-    fn trimmed(self) -> Part<'a> {
+    fn trimmed(self) -> TextPart<'a> {
         let text = self.text.trim_start();
         let spaces = self.text.chars().count() - text.chars().count();
-        Part { column: self.column + spaces, text: text.trim_end() }
+        TextPart { column: self.column + spaces, text: text.trim_end() }
     }
 
     fn number<N: Into<u64>>(
@@ -103,7 +103,7 @@ impl Sweep {
         let mut values = Vec::new();
         let mut column = 1;
         for text in text.split(',') {
-            let part = Part { column, text };
+            let part = TextPart { column, text };
             match part.split("..") {
                 None => push(&mut values, part.number(number)?, part)?,
                 Some((from, behind)) => range(&mut values, part, from, behind, number)?,
@@ -117,9 +117,9 @@ impl Sweep {
 /// Adds the values of the range `part`, which is `from..behind`.
 fn range<N: Into<u64>>(
     values: &mut Vec<u64>,
-    part: Part<'_>,
-    from: Part<'_>,
-    behind: Part<'_>,
+    part: TextPart<'_>,
+    from: TextPart<'_>,
+    behind: TextPart<'_>,
     number: impl Fn(&str) -> Result<N, String> + Copy,
 ) -> Result<(), SweepError> {
     let (from, (end, step)) = (from.number(number)?, ends(behind)?);
@@ -129,10 +129,10 @@ fn range<N: Into<u64>>(
     }
     let step = match (step, values.last()) {
         (Some(step), _) => step,
-        (None, Some(before)) => Step::Times(ratio(*before, from, part)?),
-        (None, None) => Step::Times(2),
+        (None, Some(before)) => RangeStep::Times(ratio(*before, from, part)?),
+        (None, None) => RangeStep::Times(2),
     };
-    if from == 0 && matches!(step, Step::Times(_)) {
+    if from == 0 && matches!(step, RangeStep::Times(_)) {
         return Err(part.refused(format!("0 has no multiples: add a step, as 0..{end}+1")));
     }
     let mut next = Some(from);
@@ -144,25 +144,25 @@ fn range<N: Into<u64>>(
 }
 
 /// Splits the text after `..` into the end of the range and its step, if that is given.
-fn ends(behind: Part<'_>) -> Result<(Part<'_>, Option<Step>), SweepError> {
-    let whole = |part: Part<'_>, least: u64, allowed: &str| {
+fn ends(behind: TextPart<'_>) -> Result<(TextPart<'_>, Option<RangeStep>), SweepError> {
+    let whole = |part: TextPart<'_>, least: u64, allowed: &str| {
         let part = part.trimmed();
         let number = part.text.parse().ok().filter(|number| *number >= least);
         number.ok_or_else(|| part.refused(allowed))
     };
     if let Some((end, factor)) = behind.split("*") {
         let factor = whole(factor, 2, "a factor may be 2 or more")?;
-        return Ok((end, Some(Step::Times(factor))));
+        return Ok((end, Some(RangeStep::Times(factor))));
     }
     if let Some((end, step)) = behind.split("+") {
         let step = whole(step, 1, "a step may be 1 or more")?;
-        return Ok((end, Some(Step::Plus(step))));
+        return Ok((end, Some(RangeStep::Plus(step))));
     }
     Ok((behind, None))
 }
 
 /// The factor from `before` to `from`.
-fn ratio(before: u64, from: u64, part: Part<'_>) -> Result<u64, SweepError> {
+fn ratio(before: u64, from: u64, part: TextPart<'_>) -> Result<u64, SweepError> {
     let factor = (before > 0 && from.is_multiple_of(before)).then(|| from / before);
     factor.filter(|factor| *factor > 1).ok_or_else(|| {
         let text = part.text.trim();
@@ -173,7 +173,7 @@ fn ratio(before: u64, from: u64, part: Part<'_>) -> Result<u64, SweepError> {
     })
 }
 
-fn push(values: &mut Vec<u64>, value: u64, part: Part<'_>) -> Result<(), SweepError> {
+fn push(values: &mut Vec<u64>, value: u64, part: TextPart<'_>) -> Result<(), SweepError> {
     if values.len() == MOST_VALUES {
         return Err(part.refused(format!("there may be up to {MOST_VALUES} values in all")));
     }

@@ -5,7 +5,7 @@ use rdma_conn::WaitStrategy;
 
 /// Waiting strategy of a thread.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wait {
+pub enum WaitFlag {
     /// Poll, never sleep
     Spin,
     /// Sleep on the completion channel at once
@@ -15,13 +15,13 @@ pub enum Wait {
     Adaptive,
 }
 
-impl Wait {
+impl WaitFlag {
     /// Returns the strategy of a connection's [`Common`](rdma_conn::Common).
     pub fn strategy(self) -> WaitStrategy {
         match self {
-            Wait::Spin => WaitStrategy::Spin,
-            Wait::Block => WaitStrategy::Block,
-            Wait::Adaptive => WaitStrategy::Adaptive,
+            WaitFlag::Spin => WaitStrategy::Spin,
+            WaitFlag::Block => WaitStrategy::Block,
+            WaitFlag::Adaptive => WaitStrategy::Adaptive,
         }
     }
 }

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use anyhow::{Context, Result};
 use rdma_conn::device;
 
-use crate::cli::{Common, Ends};
+use crate::cli::{CommonArgs, EndsArgs};
 use crate::outcome::usage;
 
 /// The device's name, with an address: that of this end of the handshake's stream.
-pub(super) fn name(common: &Common, ends: &Ends) -> Result<Option<String>> {
+pub(super) fn name(common: &CommonArgs, ends: &EndsArgs) -> Result<Option<String>> {
     let Some(name) = &common.device else { return Ok(None) };
     if !device::is_roce_without_address(name) {
         return Ok(Some(name.clone()));
@@ -42,7 +42,7 @@ fn towards(to: SocketAddr) -> std::io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-fn any_address(name: &str, at: SocketAddr) -> crate::outcome::Failure {
+fn any_address(name: &str, at: SocketAddr) -> crate::outcome::CommandError {
     usage(format!(
         "--device {name} takes the address of --listen, and {at} is all of them: write --listen ADDRESS, \
          or --device roce:ADDRESS with the address that the other end reaches (`rdma-conn devices` \
@@ -50,7 +50,7 @@ fn any_address(name: &str, at: SocketAddr) -> crate::outcome::Failure {
     ))
 }
 
-fn no_end(name: &str) -> crate::outcome::Failure {
+fn no_end(name: &str) -> crate::outcome::CommandError {
     usage(format!(
         "--device {name} takes the address of --listen or --connect: without them write roce:ADDRESS or \
          roce:INTERFACE (`rdma-conn devices` lists them)"

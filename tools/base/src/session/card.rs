@@ -2,8 +2,8 @@
 
 use rdma_conn::device::{self, Device, OpenError};
 
-use crate::cli::Common;
-use crate::outcome::Outcome;
+use crate::cli::CommonArgs;
+use crate::outcome::CommandResult;
 
 /// The end of the name of a device in virtual time.
 pub const WORLD: &str = ",world";
@@ -39,7 +39,10 @@ pub fn peer_device(device: &Device) -> Result<Option<Device>, OpenError> {
 }
 
 /// Runs a command that measures: in a world, if its device is in virtual time.
-pub fn in_its_time(common: &Common, measure: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
+pub fn in_its_time(
+    common: &CommonArgs,
+    measure: impl FnOnce() -> CommandResult + Send + 'static,
+) -> CommandResult {
     if !common.device.as_deref().is_some_and(|name| name.ends_with(WORLD)) {
         return measure();
     }
@@ -47,7 +50,7 @@ pub fn in_its_time(common: &Common, measure: impl FnOnce() -> Outcome + Send + '
 }
 
 #[cfg(not(feature = "simulation"))]
-fn in_world(_: impl FnOnce() -> Outcome) -> Outcome {
+fn in_world(_: impl FnOnce() -> CommandResult) -> CommandResult {
     Err(crate::outcome::usage(
         "--device …,world: this build has no virtual time: build it with --features simulation",
     ))
@@ -59,7 +62,7 @@ static OF_WORLD: host::sync::Mutex<Option<rdma_conn::simulation::WorldDevice>> =
     host::sync::Mutex::new(None);
 
 #[cfg(feature = "simulation")]
-fn in_world(measure: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
+fn in_world(measure: impl FnOnce() -> CommandResult + Send + 'static) -> CommandResult {
     use rdma_conn::simulation::{self, Limits, Nature};
     host::thread::pin_to_cpu(host::thread::processor() as usize);
     // Threads have a processor each: they take the time that their calls cost, and no other. They meet where they wait.

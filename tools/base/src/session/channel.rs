@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::frame::{self, GONE, is_late};
-use crate::outcome::Failure;
+use crate::outcome::CommandError;
 use crate::signals;
 
 /// The longest control message, in bytes.
@@ -43,7 +43,7 @@ pub fn notice_death(stream: &TcpStream) -> std::io::Result<()> {
 
 /// The stream to the other end, by which control messages `N` go.
 #[derive(Debug)]
-pub struct Channel<N> {
+pub struct ControlChannel<N> {
     stream: TcpStream,
     /// True if the other end is in this process.
     is_within: bool,
@@ -52,7 +52,7 @@ pub struct Channel<N> {
 
 /// Message on the stream.
 #[derive(Serialize, Deserialize)]
-enum Said<N> {
+enum ChannelMessage<N> {
     Note(N),
     /// The end that gives up, for this reason.
     Failed(String),
@@ -61,7 +61,7 @@ enum Said<N> {
 /// The other end gives up, for this reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the other end: {0}")]
-pub struct Told(String);
+pub struct PeerFailure(String);
 
 /// Last words of an end.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,23 +79,23 @@ pub fn unexpected<T>(note: impl std::fmt::Debug) -> Result<T> {
     bail!("the other end says {note:?}")
 }
 
-impl<N> Channel<N> {
+impl<N> ControlChannel<N> {
     /// The stream to another process.
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn new(stream: TcpStream) -> std::io::Result<Channel<N>> {
+    pub fn new(stream: TcpStream) -> std::io::Result<ControlChannel<N>> {
         notice_death(&stream)?;
-        Ok(Channel { stream, is_within: false, notes: PhantomData })
+        Ok(ControlChannel { stream, is_within: false, notes: PhantomData })
     }
 
     /// The streams of both ends of this process.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn within() -> std::io::Result<(Channel<N>, Channel<N>)> {
+    pub fn within() -> std::io::Result<(ControlChannel<N>, ControlChannel<N>)> {
         // What is called here is the same for sockets of either family.
-        let end = |stream: UnixStream| Channel {
+        let end = |stream: UnixStream| ControlChannel {
             stream: TcpStream::from(OwnedFd::from(stream)),
             is_within: true,
             notes: PhantomData,
@@ -108,18 +108,18 @@ impl<N> Channel<N> {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn silent() -> std::io::Result<(Channel<N>, Channel<N>)> {
-        let (near, far) = Channel::within()?;
-        Ok((Channel { is_within: false, ..near }, far))
+    pub fn silent() -> std::io::Result<(ControlChannel<N>, ControlChannel<N>)> {
+        let (near, far) = ControlChannel::within()?;
+        Ok((ControlChannel { is_within: false, ..near }, far))
     }
 
     /// Another hand on the same stream.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn try_clone(&self) -> std::io::Result<Channel<N>> {
+    pub fn try_clone(&self) -> std::io::Result<ControlChannel<N>> {
         let stream = self.stream.try_clone()?;
-        Ok(Channel { stream, is_within: self.is_within, notes: PhantomData })
+        Ok(ControlChannel { stream, is_within: self.is_within, notes: PhantomData })
     }
 
     /// Reports whether the other end is in this process.
@@ -144,15 +144,15 @@ impl<N> Channel<N> {
     }
 }
 
-impl<N: Serialize + DeserializeOwned> Channel<N> {
+impl<N: Serialize + DeserializeOwned> ControlChannel<N> {
     /// Says something.
     pub fn tell(&mut self, note: &N) -> Result<()> {
-        self.say(&Said::Note(note))
+        self.say(&ChannelMessage::Note(note))
     }
 
     /// Tells why this end gives up; whether it is received does not matter.
-    pub fn give_up(&mut self, why: &Failure) {
-        frame::give_up(why, |why| self.say(&Said::<()>::Failed(why)));
+    pub fn give_up(&mut self, why: &CommandError) {
+        frame::give_up(why, |why| self.say(&ChannelMessage::<()>::Failed(why)));
     }
 
     fn say(&mut self, said: &impl Serialize) -> Result<()> {
@@ -207,7 +207,7 @@ impl<N: Serialize + DeserializeOwned> Channel<N> {
             // No time at all would be for ever.
             let time = left.max(Duration::from_millis(1));
             match self.hear_limited(time, time) {
-                Ok(Some(Said::Failed(why))) => return LastWords::Why(why),
+                Ok(Some(ChannelMessage::Failed(why))) => return LastWords::Why(why),
                 // An earlier control message: skipped, until the time is over.
                 Ok(_) if !left.is_zero() => {}
                 Ok(_) => return LastWords::Nothing,
@@ -218,7 +218,11 @@ impl<N: Serialize + DeserializeOwned> Channel<N> {
 
     /// Receives the next message, if it begins within `time`; once it has begun, it ends within
     /// `whole`.
-    fn hear_limited(&mut self, time: Duration, whole: Duration) -> Result<Option<Said<N>>> {
+    fn hear_limited(
+        &mut self,
+        time: Duration,
+        whole: Duration,
+    ) -> Result<Option<ChannelMessage<N>>> {
         let mut first = [0];
         self.stream.set_read_timeout(Some(time))?;
         let read = loop {
@@ -236,7 +240,7 @@ impl<N: Serialize + DeserializeOwned> Channel<N> {
         read: std::io::Result<usize>,
         first: u8,
         whole: Duration,
-    ) -> Result<Option<Said<N>>> {
+    ) -> Result<Option<ChannelMessage<N>>> {
         match read {
             Ok(0) => bail!(GONE),
             Ok(_) => frame::read_rest(&mut self.stream, first, MAX_CONTROL, whole).map(Some),
@@ -246,26 +250,26 @@ impl<N: Serialize + DeserializeOwned> Channel<N> {
     }
 }
 
-fn note<N>(said: Said<N>) -> Result<N> {
+fn note<N>(said: ChannelMessage<N>) -> Result<N> {
     match said {
-        Said::Note(note) => Ok(note),
-        Said::Failed(why) => Err(Told(why).into()),
+        ChannelMessage::Note(note) => Ok(note),
+        ChannelMessage::Failed(why) => Err(PeerFailure(why).into()),
     }
 }
 
-impl<N> AsFd for Channel<N> {
+impl<N> AsFd for ControlChannel<N> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-impl<N> Read for Channel<N> {
+impl<N> Read for ControlChannel<N> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         self.stream.read(buffer)
     }
 }
 
-impl<N> Write for Channel<N> {
+impl<N> Write for ControlChannel<N> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.stream.write(bytes)
     }
@@ -275,7 +279,7 @@ impl<N> Write for Channel<N> {
     }
 }
 
-impl<N> Stream for Channel<N> {
+impl<N> Stream for ControlChannel<N> {
     fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
         self.stream.set_timeout(time)
     }

@@ -4,10 +4,10 @@ use rdma_conn::direct_read;
 use rdma_conn::direct_read::OfferError;
 use rdma_conn::send_recv::{CloseReason, RecvError, SendError};
 
-use crate::outcome::Failure;
+use crate::outcome::CommandError;
 
 /// Returns the reason for which a sending half of any connection ended, if that is the failure.
-pub fn sender_ended(failure: &Failure) -> Option<&CloseReason> {
+pub fn sender_ended(failure: &CommandError) -> Option<&CloseReason> {
     match (failure.downcast_ref(), failure.downcast_ref()) {
         (Some(SendError::Ended(ended)), _) => Some(ended),
         (_, Some(OfferError::Send(SendError::Ended(ended)))) => Some(ended),
@@ -17,7 +17,7 @@ pub fn sender_ended(failure: &Failure) -> Option<&CloseReason> {
 
 /// Returns the reason for which a receiving half of any connection lost a peer, if that is the
 /// failure.
-pub fn receiver_ended(failure: &Failure) -> Option<&CloseReason> {
+pub fn receiver_ended(failure: &CommandError) -> Option<&CloseReason> {
     use direct_read::{NotReadReason, ReadError};
     if let Some(RecvError::Peer { reason: ended, .. }) = failure.downcast_ref() {
         return Some(ended);

@@ -12,15 +12,15 @@ use rdma_conn::send_recv::ConnectError;
 
 use super::address;
 use super::card;
-use super::refusal::{End, read_by};
-use crate::cli::{Common, Ends};
-use crate::outcome::{Failure, printable, usage};
+use super::refusal::{SessionEnd, read_by};
+use crate::cli::{CommonArgs, EndsArgs};
+use crate::outcome::{CommandError, printable, usage};
 
 /// Longest time in which a connection is made.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The device that was asked for, fit for the ends that were asked for.
-pub fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
+pub fn open_device(common: &CommonArgs, ends: &EndsArgs) -> Result<Device> {
     let name = address::name(common, ends)?;
     let device = match card::open(name.as_deref()) {
         Ok(device) => device,
@@ -74,7 +74,7 @@ pub fn bad_distance(name: &str) -> Option<String> {
 const MOST_DISTANCE_US: u64 = 10_000_000;
 
 /// A GID index that does not exist is the command line's fault.
-fn check_gid(device: &Device, common: &Common) -> Result<()> {
+fn check_gid(device: &Device, common: &CommonArgs) -> Result<()> {
     match device.context().choose_gid(1, common.gid_index) {
         Err(_) if let Some(index) = common.gid_index => Err(usage(format!(
             "--gid-index {index}: {} has no such GID: `rdma-conn devices` lists those that it has",
@@ -85,7 +85,7 @@ fn check_gid(device: &Device, common: &Common) -> Result<()> {
 }
 
 /// Returns the failure of a listener that could not be made, with advice.
-pub fn cannot_bind(address: SocketAddr, error: ConnectError) -> Failure {
+pub fn cannot_bind(address: SocketAddr, error: ConnectError) -> CommandError {
     let kind = match &error {
         ConnectError::System { error, .. } => error.kind(),
         _ => ErrorKind::Other,
@@ -94,7 +94,7 @@ pub fn cannot_bind(address: SocketAddr, error: ConnectError) -> Failure {
 }
 
 /// Returns the failure of an address that cannot be listened on, with advice.
-pub fn cannot_listen(address: SocketAddr, kind: ErrorKind, error: Failure) -> Failure {
+pub fn cannot_listen(address: SocketAddr, kind: ErrorKind, error: CommandError) -> CommandError {
     let advice = match kind {
         ErrorKind::AddrInUse => "another program has the port: end it, or choose another port",
         ErrorKind::AddrNotAvailable => {
@@ -108,7 +108,7 @@ pub fn cannot_listen(address: SocketAddr, kind: ErrorKind, error: Failure) -> Fa
 
 /// Reports a refused connection at the listening end.
 pub fn refused(from: Option<SocketAddr>, why: &str) {
-    let why = printable(&read_by(End::Listening, why));
+    let why = printable(&read_by(SessionEnd::Listening, why));
     match from {
         Some(from) => remark!("refused a connection from {from}: {why}"),
         None => remark!("refused a connection: {why}"),
@@ -124,18 +124,18 @@ pub fn dial(address: SocketAddr) -> Result<TcpStream> {
 }
 
 /// Returns the failure of an address that cannot be reached, with advice.
-fn unreachable(address: SocketAddr, error: std::io::Error) -> Failure {
+fn unreachable(address: SocketAddr, error: std::io::Error) -> CommandError {
     match error.kind() {
         ErrorKind::ConnectionRefused => {
             anyhow!("nothing listens on {address}: start the other end with --listen first")
         }
-        _ => Failure::from(error)
+        _ => CommandError::from(error)
             .context(format!("cannot reach {address}: check the address and the network")),
     }
 }
 
 /// Returns the failure of a connection that the end at `address` did not let us make, with advice.
-pub fn explain(error: ConnectError, address: SocketAddr, command: &str) -> Failure {
+pub fn explain(error: ConnectError, address: SocketAddr, command: &str) -> CommandError {
     let start = format!("start `rdma-conn {command} --listen` there");
     if let ConnectError::System { error, .. } = error {
         return unreachable(address, error);
@@ -156,7 +156,7 @@ pub fn explain(error: ConnectError, address: SocketAddr, command: &str) -> Failu
             anyhow!("cannot connect to {address}: {found} (--device)")
         }
         ConnectError::Handshake(HandshakeError::Refused { text, .. }) => {
-            anyhow!("{address} refused: {}", read_by(End::Connecting, text))
+            anyhow!("{address} refused: {}", read_by(SessionEnd::Connecting, text))
         }
         ConnectError::Handshake(HandshakeError::TimedOut(time)) => anyhow!(
             "{address} has not answered for {time:?}: is it busy with another session? If it is \
@@ -168,13 +168,13 @@ pub fn explain(error: ConnectError, address: SocketAddr, command: &str) -> Failu
         ConnectError::Handshake(HandshakeError::Stream(e)) => {
             anyhow!("{address} has hung up ({e}): if it is another program, {start}")
         }
-        _ => Failure::from(error).context(format!("cannot connect to {address}")),
+        _ => CommandError::from(error).context(format!("cannot connect to {address}")),
     }
 }
 
 /// The text of a set-up that has failed because the devices of the two ends do not reach each
 /// other, as this end has found or the other one.
-pub fn out_of_reach(error: &Failure) -> Option<String> {
+pub fn out_of_reach(error: &CommandError) -> Option<String> {
     match error.downcast_ref::<ConnectError>()? {
         ConnectError::Handshake(
             found @ (HandshakeError::OutOfReach(_)

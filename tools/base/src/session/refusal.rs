@@ -6,7 +6,7 @@ use rdma_conn::handshake::HandshakeError;
 
 /// An end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum SessionEnd {
     Connecting,
     Listening,
 }
@@ -16,11 +16,11 @@ const CONNECTING: &str = "the connecting end";
 const LISTENING: &str = "the listening end";
 
 /// The words of a refusal, as one end reads them.
-pub(crate) fn read_by(reader: End, why: &str) -> String {
+pub(crate) fn read_by(reader: SessionEnd, why: &str) -> String {
     let why = other_protocol(why).unwrap_or_else(|| why.to_owned());
     match reader {
-        End::Connecting => why.replace(CONNECTING, "this end"),
-        End::Listening => why.replace(LISTENING, "this end"),
+        SessionEnd::Connecting => why.replace(CONNECTING, "this end"),
+        SessionEnd::Listening => why.replace(LISTENING, "this end"),
     }
 }
 

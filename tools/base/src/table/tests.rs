@@ -9,7 +9,7 @@ fn a_title_is_as_wide_as_a_table() {
 
 #[test]
 fn no_cell_is_broken_however_narrow_the_output_is() {
-    let mut table = Table::new(2, &["mem-\nbers", "push", "msgs/s", "p50\n(µs)", "ratio"]);
+    let mut table = ResultTable::new(2, &["mem-\nbers", "push", "msgs/s", "p50\n(µs)", "ratio"]);
     table.add_row(["3", "opportunistic-null", "399.2 k", "399245.3", "0.999"]);
     let widest = |text: &str| text.lines().map(|line| line.chars().count()).max();
     for width in [None, Some(1), Some(30), Some(40), Some(50), Some(200)] {

@@ -3,13 +3,13 @@ use std::sync::mpsc::channel;
 use super::*;
 
 fn interrupted() -> Interrupted {
-    Interrupted::of("SIGTERM")
+    Interrupted::from_name("SIGTERM")
 }
 
 #[test]
 fn a_copy_at_its_end_reports_before_a_signal_ends_the_process() {
     let underway = Underway::default();
-    let enter = |from: &str| underway.enter(from.parse().ok(), Places::of_process()).unwrap();
+    let enter = |from: &str| underway.enter(from.parse().ok(), CopyLimits::of_process()).unwrap();
     let (over, open) = (enter("192.0.2.1:1"), enter("192.0.2.2:2"));
     over.is_at_end();
     let (began, reported) = (channel(), channel());
@@ -31,11 +31,11 @@ fn a_copy_at_its_end_reports_before_a_signal_ends_the_process() {
 
 #[test]
 fn the_number_of_copies_is_limited_in_all_and_per_address() {
-    assert_eq!(Places::with_descriptors(usize::MAX), Places { all: 64, of_one: 16 });
-    assert_eq!(Places::with_descriptors(1_024), Places { all: 64, of_one: 16 });
-    assert_eq!(Places::with_descriptors(256), Places { all: 10, of_one: 3 });
-    assert_eq!(Places::with_descriptors(0), Places { all: 1, of_one: 1 });
-    let (underway, places) = (Underway::default(), Places { all: 3, of_one: 2 });
+    assert_eq!(CopyLimits::with_descriptors(usize::MAX), CopyLimits { all: 64, of_one: 16 });
+    assert_eq!(CopyLimits::with_descriptors(1_024), CopyLimits { all: 64, of_one: 16 });
+    assert_eq!(CopyLimits::with_descriptors(256), CopyLimits { all: 10, of_one: 3 });
+    assert_eq!(CopyLimits::with_descriptors(0), CopyLimits { all: 1, of_one: 1 });
+    let (underway, places) = (Underway::default(), CopyLimits { all: 3, of_one: 2 });
     let enter = |from: &str| underway.enter(from.parse().ok(), places);
     let first = enter("192.0.2.1:1").unwrap();
     let _second = enter("192.0.2.1:2").unwrap();
@@ -50,7 +50,7 @@ fn the_number_of_copies_is_limited_in_all_and_per_address() {
 
 #[test]
 fn what_is_sent_is_reported_once() {
-    let sending = Sending::new([Arc::new(Ongoing::new("there".into()))]);
+    let sending = SentCopies::new([Arc::new(Ongoing::new("there".into()))]);
     sending.ended(0, 7);
     let outcome = |copies: Vec<(_, Option<u32>)>| Ok(copies[0].1);
     assert_eq!(sending.interrupt(interrupted(), outcome).unwrap().unwrap(), Some(7));

@@ -15,11 +15,11 @@ fn refused_by(serve: impl FnOnce(Incoming, Hand)) -> (String, bool) {
             connect_over::<Buffer, _>(&mut stream, &device, &Config::default(), b"").map(drop)
         });
         let incoming = listener.next().unwrap();
-        let hand = underway.enter(incoming.from(), Places::of_process()).unwrap();
+        let hand = underway.enter(incoming.from(), CopyLimits::of_process()).unwrap();
         serve(incoming, hand);
         sender.join().unwrap()
     });
-    let is_free = underway.interrupt(Interrupted::of("SIGTERM"), <[_]>::is_empty);
+    let is_free = underway.interrupt(Interrupted::from_name("SIGTERM"), <[_]>::is_empty);
     (refused.unwrap_err().to_string(), is_free)
 }
 

@@ -4,24 +4,24 @@ use super::*;
 use crate::source::{CHANGED, tree};
 
 /// A file of pieces, all different, and of a few bytes after them.
-struct Scratch {
+struct PiecesFile {
     path: PathBuf,
-    entry: Entry,
+    entry: TreeEntry,
     file: File,
 }
 
-impl Scratch {
-    fn new(name: &str, pieces: usize, behind: usize) -> Scratch {
+impl PiecesFile {
+    fn new(name: &str, pieces: usize, behind: usize) -> PiecesFile {
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         let mut bytes: Vec<u8> = (0..pieces).flat_map(|at| vec![at as u8; PIECE]).collect();
         bytes.resize(pieces * PIECE + behind, 7);
         std::fs::write(&path, bytes).unwrap();
         let entry = tree(std::slice::from_ref(&path)).unwrap().entries.pop().unwrap();
         let file = File::open(&path).unwrap();
-        Scratch { path, entry, file }
+        PiecesFile { path, entry, file }
     }
 
-    fn get(&self, runner: &Runner<'_>, piece: u64) -> Piece {
+    fn get(&self, runner: &CacheReader<'_>, piece: u64) -> CachedPiece {
         runner.get((0, piece), &self.entry, &self.file).unwrap().expect("it is there")
     }
 
@@ -30,7 +30,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for PiecesFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -45,7 +45,7 @@ const FOREVER: Duration = Duration::from_secs(1 << 20);
 
 #[test]
 fn a_shortened_source_is_reported_and_a_piece_is_read_once() {
-    let source = Scratch::new("copy-shrinks", 0, 20);
+    let source = PiecesFile::new("copy-shrinks", 0, 20);
     let pieces = pieces(FOREVER);
     let (one, other) = (pieces.join(), pieces.join());
     let piece = source.get(&one, 0);
@@ -60,7 +60,7 @@ fn a_shortened_source_is_reported_and_a_piece_is_read_once() {
 /// However many threads ask for a piece at a time, one of them reads it.
 #[test]
 fn a_receiver_waits_for_a_piece_that_another_one_reads() {
-    let source = Scratch::new("copy-shared", 1, 0);
+    let source = PiecesFile::new("copy-shared", 1, 0);
     let pieces = pieces(FOREVER);
     let runners = [pieces.join(), pieces.join()];
     pieces.cache().reading.push((0, 0));
@@ -69,7 +69,7 @@ fn a_receiver_waits_for_a_piece_that_another_one_reads() {
         let both = runners.each_ref().map(|runner| scope.spawn(|| source.get(runner, 0).buffer));
         // The read under way has failed: one of them reads it instead, and the other one gets
         // that piece.
-        drop(Reading { pieces: &pieces, at: (0, 0) });
+        drop(PieceRead { pieces: &pieces, at: (0, 0) });
         let [one, other] = both.map(|thread| thread.join().unwrap());
         assert_eq!(one.as_ptr(), other.as_ptr(), "it was read twice");
     });
@@ -82,9 +82,9 @@ fn a_receiver_waits_for_a_piece_that_another_one_reads() {
 #[test]
 fn each_piece_is_read_once_for_all_that_keep_up() {
     const COUNT: usize = 3 * Pieces::KEPT;
-    let (source, pieces) = (Scratch::new("copy-once", COUNT, 0), pieces(FOREVER));
+    let (source, pieces) = (PiecesFile::new("copy-once", COUNT, 0), pieces(FOREVER));
     let runners = [pieces.join(), pieces.join(), pieces.join()];
-    let get_all = |runner: Runner<'_>| {
+    let get_all = |runner: CacheReader<'_>| {
         let get = |at| {
             let piece = source.get(&runner, at as u64);
             assert!(pieces.cache().kept.len() <= Pieces::KEPT + 3);
@@ -109,7 +109,7 @@ fn each_piece_is_read_once_for_all_that_keep_up() {
 #[test]
 fn a_receiver_that_stands_still_does_not_stop_the_others() {
     const COUNT: u64 = 3 * Pieces::KEPT as u64;
-    let (source, pieces) = (Scratch::new("copy-slow", COUNT as usize, 0), pieces(PATIENCE));
+    let (source, pieces) = (PiecesFile::new("copy-slow", COUNT as usize, 0), pieces(PATIENCE));
     let (fast, slow) = (pieces.join(), pieces.join());
     drop(pieces.join());
     source.get(&slow, 0);

@@ -1,17 +1,17 @@
 use super::*;
 
 /// A directory of its own, removed in the end.
-struct Scratch(std::path::PathBuf);
+struct ScratchDirectory(std::path::PathBuf);
 
-impl Scratch {
-    fn new(name: &str) -> Scratch {
+impl ScratchDirectory {
+    fn new(name: &str) -> ScratchDirectory {
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
+        ScratchDirectory(path)
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -25,7 +25,7 @@ fn no_name_leads_out_of_the_directory() {
         assert!(names(path).is_err(), "{path:?}");
     }
     assert!(names(&[b'a'; 256]).is_err());
-    let place = Root::open(&Scratch::new("copy-parts").0).unwrap().place(b"file").unwrap();
+    let place = Root::open(&ScratchDirectory::new("copy-parts").0).unwrap().place(b"file").unwrap();
     assert!(names(format!("a/{}", place.partial_name()).as_bytes()).is_err());
     assert_eq!(names(b"a/b..c/...").unwrap(), [&b"a"[..], b"b..c", b"..."]);
 }
@@ -41,7 +41,7 @@ fn an_unwritable_directory_is_refused_with_a_remedy() {
     assert_eq!(remedy(&full), Some("make room there"));
     assert_eq!(remedy(&Errno::ROFS.into()), Some("have its file system mounted for writing"));
     assert_eq!(remedy(&Errno::ACCESS.into()), None, "a directory may be the only one");
-    let scratch = Scratch::new("copy-probed");
+    let scratch = ScratchDirectory::new("copy-probed");
     Root::open(&scratch.0).unwrap();
     assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 0, "something is left");
 }
@@ -55,7 +55,7 @@ fn what_takes_nothing_new_may_have_directories_that_do() {
         assert!(hopeless(errno).is_some(), "{errno}");
     }
     // Made by another process of the same number.
-    let scratch = Scratch::new("copy-probed-twice");
+    let scratch = ScratchDirectory::new("copy-probed-twice");
     let theirs = scratch.0.join(format!(".{}{PARTIAL}", std::process::id()));
     std::fs::create_dir(&theirs).unwrap();
     Root::open(&scratch.0).unwrap();
@@ -64,7 +64,8 @@ fn what_takes_nothing_new_may_have_directories_that_do() {
 
 #[test]
 fn no_link_leads_out_of_the_directory() {
-    let (inside, outside) = (Scratch::new("copy-inside"), Scratch::new("copy-outside"));
+    let (inside, outside) =
+        (ScratchDirectory::new("copy-inside"), ScratchDirectory::new("copy-outside"));
     let root = Root::open(&inside.0).unwrap();
     // As a sender would make them, or another process meanwhile.
     let target = outside.0.as_os_str().as_bytes();
@@ -82,7 +83,7 @@ fn no_link_leads_out_of_the_directory() {
 
 #[test]
 fn a_file_gets_its_name_when_nothing_has_it_or_by_force() {
-    let scratch = Scratch::new("copy-names");
+    let scratch = ScratchDirectory::new("copy-names");
     let place = Root::open(&scratch.0).unwrap().place(b"file").unwrap();
     let path = scratch.0.join("file");
     let gather = |bytes: &[u8], force| {
@@ -117,7 +118,7 @@ fn a_file_gets_its_name_when_nothing_has_it_or_by_force() {
 /// As a copy leaves it that ends between a link and the removal of the first name.
 #[test]
 fn what_has_its_final_name_is_not_gathered_in() {
-    let scratch = Scratch::new("copy-linked");
+    let scratch = ScratchDirectory::new("copy-linked");
     let place = Root::open(&scratch.0).unwrap().place(b"file").unwrap();
     let (path, partial) = (scratch.0.join("file"), scratch.0.join(place.partial_name()));
     std::fs::write(&path, b"whole").unwrap();
@@ -130,7 +131,7 @@ fn what_has_its_final_name_is_not_gathered_in() {
 
 #[test]
 fn remaking_a_closed_directory_opens_it_until_its_mode_is_set() {
-    let scratch = Scratch::new("copy-closed");
+    let scratch = ScratchDirectory::new("copy-closed");
     let place = Root::open(&scratch.0).unwrap().place(b"closed").unwrap();
     place.make_directory().unwrap();
     let mode = || statat(&place.directory, "closed", AtFlags::empty()).unwrap().st_mode & 0o777;

@@ -1,12 +1,12 @@
 //! Entries of a copy: how each begins, and how it ends or fails, with what the sender is told.
 
 use anyhow::{Result, bail, ensure};
-use base::outcome::Failure;
+use base::outcome::CommandError;
 
 use super::super::partial_file::PartialFile;
-use super::super::place::{Place, remedy, system_error};
-use super::super::wire::{Finished, Hash, Reply, What, hash_of_hashes};
-use super::Receiving;
+use super::super::place::{DirectoryEntry, remedy, system_error};
+use super::super::wire::{CopyReply, EntryKind, Finished, Hash, hash_of_hashes};
+use super::CopyReceiver;
 use super::modes::{Modes, parents, part, set_modes};
 
 /// Files that are gathered at a time, each of which has a descriptor or two. A sender
@@ -17,11 +17,11 @@ pub(super) const FILES: usize = 2 * super::super::send::AHEAD;
 /// that is in a directory before the next one.
 pub(super) const DIRECTORIES: usize = 4096;
 
-impl Receiving<'_> {
+impl CopyReceiver<'_> {
     pub(super) fn begin(
         &mut self,
         entry: u32,
-        what: What,
+        what: EntryKind,
         mode: u32,
         len: u64,
         name: &[u8],
@@ -32,20 +32,20 @@ impl Receiving<'_> {
         self.begun += 1;
         self.names.insert(entry, name.to_vec());
         let begun = self.root.place(name).and_then(|place| match what {
-            What::Directory => {
+            EntryKind::Directory => {
                 place.make_directory()?;
                 self.keep_mode(entry, name, mode)?;
                 Ok(None)
             }
-            What::Link => place.make_link(target, self.force).map(|()| None),
-            What::File => PartialFile::new(place, mode, len, self.force).map(Some),
+            EntryKind::Link => place.make_link(target, self.force).map(|()| None),
+            EntryKind::File => PartialFile::new(place, mode, len, self.force).map(Some),
         });
         match begun {
             Ok(None) => self.done(entry),
             Ok(Some(file)) => {
                 let (pieces, hash) = (file.hashes.len() as u64, hash_of_hashes(&file.hashes));
                 self.files.insert(entry, file);
-                self.reply(&Reply::Have { entry, pieces, hash })
+                self.reply(&CopyReply::Have { entry, pieces, hash })
             }
             Err(e) => {
                 if let Ok(place) = self.root.place(name) {
@@ -61,7 +61,7 @@ impl Receiving<'_> {
         match file.end(hash, self.force) {
             Ok((had, other_mode)) => {
                 self.files.remove(&entry);
-                self.tally.has(had);
+                self.tally.add_present(had);
                 if let Some(why) = other_mode {
                     self.differs(entry, self.name(entry).into_owned(), &why)?;
                 }
@@ -72,7 +72,7 @@ impl Receiving<'_> {
     }
 
     /// Gives up an entry.
-    pub(super) fn give_up(&mut self, entry: u32, why: &Failure) -> Result<()> {
+    pub(super) fn give_up(&mut self, entry: u32, why: &CommandError) -> Result<()> {
         if let Some(file) = self.files.remove(&entry) {
             self.check_others(entry, file.place(), why)?;
             // What the system refuses makes no byte of it wrong: what has come stays, and the same
@@ -86,7 +86,7 @@ impl Receiving<'_> {
 
     /// Ends the copy if nothing can be written any more: all that is to come would fail for the
     /// same reason, unless that is the reason of a file system that is mounted below the directory.
-    fn check_others(&self, entry: u32, place: &Place, why: &Failure) -> Result<()> {
+    fn check_others(&self, entry: u32, place: &DirectoryEntry, why: &CommandError) -> Result<()> {
         let Some(remedy) = remedy(why) else { return Ok(()) };
         if !self.root.is_on_disk_of(place) {
             return Ok(());
@@ -125,13 +125,13 @@ impl Receiving<'_> {
         self.received.finished = Some(finished);
         // Before the reply: the sender may know of the end from here on.
         self.hand.is_at_end();
-        self.reply(&Reply::Finished(finished))
+        self.reply(&CopyReply::Finished(finished))
     }
 
     fn done(&mut self, entry: u32) -> Result<()> {
         self.tally.done();
         self.names.remove(&entry);
-        self.reply(&Reply::Done { entry })
+        self.reply(&CopyReply::Done { entry })
     }
 
     pub(super) fn fail(&mut self, entry: u32, why: String) -> Result<()> {
@@ -141,15 +141,15 @@ impl Receiving<'_> {
         tracing::info!(name, why, "not copied");
         self.tally.fails();
         self.received.failed.add(name, why.clone());
-        self.reply(&Reply::Failed { entry, why })
+        self.reply(&CopyReply::Failed { entry, why })
     }
 
     /// An entry is here, but for what its file system does not take of it.
-    fn differs(&mut self, entry: u32, name: String, why: &Failure) -> Result<()> {
+    fn differs(&mut self, entry: u32, name: String, why: &CommandError) -> Result<()> {
         let why = format!("{why:#}");
         tracing::info!(name, why, "not in all as at the sender");
         self.tally.differs();
         self.received.differing.add(name, why.clone());
-        self.reply(&Reply::Differs { entry, why })
+        self.reply(&CopyReply::Differs { entry, why })
     }
 }

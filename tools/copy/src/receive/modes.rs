@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use base::outcome::Failure;
+use base::outcome::CommandError;
 
 use super::super::place::Root;
 
@@ -22,7 +22,7 @@ pub(super) fn part<'a>(modes: Modes, open: impl Iterator<Item = &'a [u8]>) -> (M
 
 /// Gives directories their modes, the deepest first: one may be closed to us then. Returns those
 /// that have other ones, by name and entry, and why.
-pub(super) fn set_modes(root: &Root, modes: Modes) -> Vec<(Vec<u8>, u32, Failure)> {
+pub(super) fn set_modes(root: &Root, modes: Modes) -> Vec<(Vec<u8>, u32, CommandError)> {
     let set = |name: &[u8], mode| root.place(name)?.set_directory_mode(mode);
     let each = |(name, (mode, entry)): (Vec<u8>, (u32, u32))| {
         set(&name, mode).err().map(|why| (name, entry, why))

@@ -14,14 +14,14 @@ use rustix::io::Errno;
 
 use super::entries::{DIRECTORIES, FILES};
 use super::*;
-use crate::ending::{Places, Underway};
-use crate::wire::{MOST_REPLY, What, hash, hash_of_hashes};
+use crate::ending::{CopyLimits, Underway};
+use crate::wire::{EntryKind, MOST_REPLY, hash, hash_of_hashes};
 
 /// A command line, for its options.
 #[derive(Parser)]
-struct Line {
+struct CopyCommandLine {
     #[command(flatten)]
-    options: Copy,
+    options: CopyArgs,
 }
 
 #[test]
@@ -29,12 +29,12 @@ fn the_flags_select_mapped_files_or_buffers() {
     let device = rdma_conn::device::soft().unwrap();
     let landing = |flags: &[&str]| {
         let line = [&["copy", "--listen", "127.0.0.1:0", "--into", "."], flags].concat();
-        Landing::of(&Line::parse_from(line).options, &device)
+        PieceDestination::choose(&CopyCommandLine::parse_from(line).options, &device)
     };
-    assert_eq!(landing(&["--mapped"]), Landing::Files);
+    assert_eq!(landing(&["--mapped"]), PieceDestination::Files);
     let why = |flags: &[&str]| match landing(flags) {
-        Landing::Buffers(why) => why,
-        Landing::Files => panic!("{flags:?}: into files"),
+        PieceDestination::Buffers(why) => why,
+        PieceDestination::Files => panic!("{flags:?}: into files"),
     };
     assert!(why(&[]).contains("--mapped") && why(&["--buffers"]).contains("--buffers"));
 }
@@ -51,7 +51,7 @@ fn other_versions_and_commands_are_refused_with_a_reason() {
 }
 
 /// A directory that a receiver fills, and the senders' end of its streams.
-struct Scratch {
+struct ReceivingEnd {
     path: PathBuf,
     root: Root,
     device: Device,
@@ -60,27 +60,33 @@ struct Scratch {
     hand: Hand,
 }
 
-impl Scratch {
-    fn new(name: &str) -> Scratch {
+impl ReceivingEnd {
+    fn new(name: &str) -> ReceivingEnd {
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         let root = Root::open(&path).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let device = rdma_conn::device::soft().unwrap();
-        let hand = Underway::default().enter(None, Places::of_process()).unwrap();
-        Scratch { path, root, device, listener, hand }
+        let hand = Underway::default().enter(None, CopyLimits::of_process()).unwrap();
+        ReceivingEnd { path, root, device, listener, hand }
     }
 
-    fn ends(&self) -> (Sender<Buffer>, Receiving<'_>) {
+    fn ends(&self) -> (Sender<Buffer>, CopyReceiver<'_>) {
         let base = Config {
             common: Common { linger: std::time::Duration::ZERO, ..Common::default() },
             ..Config::default()
         };
         let (sender, receiver) = pair(&self.device, &self.device, &config(base)).unwrap();
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
-        let Line { options } =
-            Line::parse_from(["copy", "--listen", "127.0.0.1:0", "--into", ".", "--mapped"]);
+        let CopyCommandLine { options } = CopyCommandLine::parse_from([
+            "copy",
+            "--listen",
+            "127.0.0.1:0",
+            "--into",
+            ".",
+            "--mapped",
+        ]);
         let (device, root, hand) = (&self.device, &self.root, &self.hand);
-        let receiving = Receiving::new(receiver, device, stream, root, &options, hand);
+        let receiving = CopyReceiver::new(receiver, device, stream, root, &options, hand);
         (sender, receiving.unwrap())
     }
 
@@ -89,7 +95,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ReceivingEnd {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path);
     }
@@ -103,18 +109,22 @@ fn only_file(inside: &Path) -> PathBuf {
 }
 
 /// A piece of a file that has been begun, offered and seen.
-fn offered(scratch: &Scratch, sender: &mut Sender<Buffer>, receiving: &mut Receiving<'_>) -> Piece {
-    receiving.begin(0, What::File, 0o600, 2 * PIECE as u64, b"file", b"").unwrap();
+fn offered(
+    scratch: &ReceivingEnd,
+    sender: &mut Sender<Buffer>,
+    receiving: &mut CopyReceiver<'_>,
+) -> EntryPiece {
+    receiving.begin(0, EntryKind::File, 0o600, 2 * PIECE as u64, b"file", b"").unwrap();
     let (entry, number, hash) = (0, 0, hash(&[0; PIECE]));
     let app = Word::Data { entry, piece: number, hash }.encode();
     sender.offer(scratch.buffer(PIECE), &app).unwrap();
     receiving.receiver.next_request().unwrap();
-    Piece { entry, number, hash, bytes: PIECE as u64 }
+    EntryPiece { entry, number, hash, bytes: PIECE as u64 }
 }
 
 #[test]
 fn words_without_bytes_are_not_taken_without_end() {
-    let scratch = Scratch::new("copy-words");
+    let scratch = ReceivingEnd::new("copy-words");
     let (mut sender, mut receiving) = scratch.ends();
     for _ in 0..STEPS {
         // As many as the window takes, each time; what was taken leaves room for more.
@@ -129,12 +139,12 @@ fn words_without_bytes_are_not_taken_without_end() {
 
 #[test]
 fn a_sender_that_does_not_read_its_answers_keeps_no_place() {
-    let scratch = Scratch::new("copy-deaf");
+    let scratch = ReceivingEnd::new("copy-deaf");
     let (_sender, mut receiving) = scratch.ends();
     receiving.patience = std::time::Duration::from_millis(20);
     let why = "x".repeat(MOST_REPLY / 2);
     // What the system keeps of it on the way is less.
-    let reply = |entry| Reply::Failed { entry, why: why.clone() };
+    let reply = |entry| CopyReply::Failed { entry, why: why.clone() };
     let told = (0..2048).find_map(|entry| receiving.reply(&reply(entry)).err());
     assert!(told.unwrap().to_string().contains("does not listen"));
 }
@@ -142,11 +152,11 @@ fn a_sender_that_does_not_read_its_answers_keeps_no_place() {
 /// Whichever is noticed first: the end of the stream, or that of the queue pair.
 #[test]
 fn a_sender_that_has_gone_is_said_to_have_gone() {
-    let scratch = Scratch::new("copy-gone");
+    let scratch = ReceivingEnd::new("copy-gone");
     let (_sender, mut receiving) = scratch.ends();
     drop(scratch.listener.accept().unwrap());
     // The system learns it from the answer to the first one.
-    let untold = (0..1 << 20).find_map(|entry| receiving.reply(&Reply::Done { entry }).err());
+    let untold = (0..1 << 20).find_map(|entry| receiving.reply(&CopyReply::Done { entry }).err());
     assert!(untold.unwrap().to_string().contains(SENDER_GONE));
     let lost = WcError { status: WcStatus::RETRY_EXC, vendor_err: 0, qp_num: 1 };
     receiving.give_up_all(NotReadReason::Ended(CloseReason::from(lost)).into());
@@ -157,10 +167,10 @@ fn a_sender_that_has_gone_is_said_to_have_gone() {
 /// On a device that is full as a disk is.
 #[test]
 fn a_full_disk_ends_a_copy_and_leaves_what_has_come() {
-    let scratch = Scratch::new("copy-full");
+    let scratch = ReceivingEnd::new("copy-full");
     let (_sender, mut receiving) = scratch.ends();
     let mut answers = scratch.listener.accept().unwrap().0;
-    receiving.begin(0, What::File, 0o600, 2 * PIECE as u64, b"file", b"").unwrap();
+    receiving.begin(0, EntryKind::File, 0o600, 2 * PIECE as u64, b"file", b"").unwrap();
     receiving.prepare(0, 0, PIECE as u64).unwrap();
     let full = File::options().read(true).write(true).open("/dev/full").unwrap();
     receiving.files.get_mut(&0).unwrap().set_file(full);
@@ -170,24 +180,26 @@ fn a_full_disk_ends_a_copy_and_leaves_what_has_come() {
     receiving.give_up_all(why);
     assert_eq!(receiving.received.failed.count, 0, "each entry would say the same");
     only_file(&scratch.path);
-    let mut said = || -> Reply { frame::read(&mut answers, MOST_REPLY, PATIENCE).unwrap() };
+    let mut said = || -> CopyReply { frame::read(&mut answers, MOST_REPLY, PATIENCE).unwrap() };
     let (have, last) = (said(), said());
-    assert!(matches!(have, Reply::Have { .. }), "{have:?}");
-    let Reply::GivenUp { why } = &last else { panic!("{last:?}") };
+    assert!(matches!(have, CopyReply::Have { .. }), "{have:?}");
+    let CopyReply::GivenUp { why } = &last else { panic!("{last:?}") };
     assert!(why.ends_with(": make room there"), "{why}");
 }
 
 /// All other files have room, and so only this one fails; and what was received of it stays.
 #[test]
 fn a_full_disk_that_is_mounted_below_fails_what_is_on_it() {
-    let mut scratch = Scratch::new("copy-mounted");
+    let mut scratch = ReceivingEnd::new("copy-mounted");
     scratch.root.set_disk(u64::MAX);
     let (_sender, mut receiving) = scratch.ends();
     for entry in 0..2 {
         let name = format!("{entry}");
-        receiving.begin(entry, What::File, 0o600, 2 * PIECE as u64, name.as_bytes(), b"").unwrap();
+        receiving
+            .begin(entry, EntryKind::File, 0o600, 2 * PIECE as u64, name.as_bytes(), b"")
+            .unwrap();
     }
-    receiving.give_up(0, &Failure::from(Errno::NOSPC).context("writing")).unwrap();
+    receiving.give_up(0, &CommandError::from(Errno::NOSPC).context("writing")).unwrap();
     receiving.give_up(1, &anyhow!("its checksum is another one")).unwrap();
     let failed = receiving.received.failed.first.iter().map(|(name, why)| (&**name, &**why));
     let full = "writing: No space left on device (os error 28)";
@@ -199,9 +211,9 @@ fn a_full_disk_that_is_mounted_below_fails_what_is_on_it() {
 /// Verified, and without a name of its own: what may be wanting is the room for one.
 #[test]
 fn a_received_file_stays_when_there_is_no_room_for_its_name() {
-    let scratch = Scratch::new("copy-unnamed");
+    let scratch = ReceivingEnd::new("copy-unnamed");
     let (_sender, mut receiving) = scratch.ends();
-    receiving.begin(0, What::File, 0o600, 0, b"file", b"").unwrap();
+    receiving.begin(0, EntryKind::File, 0o600, 0, b"file", b"").unwrap();
     std::fs::write(scratch.path.join("file"), b"another one's").unwrap();
     let file = receiving.files.get_mut(&0).unwrap();
     assert!(file.end(hash_of_hashes(&[]), false).is_err());
@@ -213,10 +225,10 @@ fn a_received_file_stays_when_there_is_no_room_for_its_name() {
 
 #[test]
 fn files_are_not_begun_without_end() {
-    let scratch = Scratch::new("copy-many");
+    let scratch = ReceivingEnd::new("copy-many");
     let (_sender, mut receiving) = scratch.ends();
     let mut begin = |entry: u32| {
-        receiving.begin(entry, What::File, 0o600, 1, format!("{entry}").as_bytes(), b"")
+        receiving.begin(entry, EntryKind::File, 0o600, 1, format!("{entry}").as_bytes(), b"")
     };
     (0..FILES as u32).for_each(|entry| begin(entry).unwrap());
     assert!(begin(FILES as u32).unwrap_err().to_string().contains("at a time"));
@@ -226,14 +238,14 @@ fn files_are_not_begun_without_end() {
 /// something.
 #[test]
 fn modes_of_directories_are_not_kept_without_end() {
-    let scratch = Scratch::new("copy-broad");
+    let scratch = ReceivingEnd::new("copy-broad");
     let (_sender, mut receiving) = scratch.ends();
     let mut answers = scratch.listener.accept().unwrap().0;
     std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
     let directory = |at: u32| if at == 0 { "all".to_owned() } else { format!("all/{at}") };
     for at in 0..=2 * DIRECTORIES as u32 {
         let name = directory(at);
-        receiving.begin(at, What::Directory, 0o550, 0, name.as_bytes(), b"").unwrap();
+        receiving.begin(at, EntryKind::Directory, 0o550, 0, name.as_bytes(), b"").unwrap();
         assert!(receiving.modes.len() <= DIRECTORIES, "at {at}");
     }
     let mode = |at| {
@@ -252,9 +264,9 @@ fn modes_of_directories_are_not_kept_without_end() {
 /// A file that cannot be mapped is one that was opened for writing only.
 #[test]
 fn where_registration_was_refused_no_other_piece_tries() {
-    let scratch = Scratch::new("copy-refused");
+    let scratch = ReceivingEnd::new("copy-refused");
     let (_sender, mut receiving) = scratch.ends();
-    receiving.begin(0, What::File, 0o600, 3 * PIECE as u64, b"file", b"").unwrap();
+    receiving.begin(0, EntryKind::File, 0o600, 3 * PIECE as u64, b"file", b"").unwrap();
     let path = only_file(&scratch.path);
     let bytes = || std::fs::metadata(&path).unwrap().len();
     let opened = |read| {
@@ -275,7 +287,7 @@ fn where_registration_was_refused_no_other_piece_tries() {
 
 #[test]
 fn a_piece_that_has_no_place_to_land_in_says_what_to_do() {
-    let scratch = Scratch::new("copy-cut-off");
+    let scratch = ReceivingEnd::new("copy-cut-off");
     let (mut sender, mut receiving) = scratch.ends();
     let piece = offered(&scratch, &mut sender, &mut receiving);
     let room = receiving.prepare(0, 0, PIECE as u64).unwrap();
@@ -292,17 +304,17 @@ fn a_piece_that_has_no_place_to_land_in_says_what_to_do() {
 
 #[test]
 fn entries_come_in_order_and_fail_once() {
-    let scratch = Scratch::new("copy-order");
+    let scratch = ReceivingEnd::new("copy-order");
     let (_sender, mut receiving) = scratch.ends();
-    let mut begin = |entry: u32| receiving.begin(entry, What::Directory, 0o700, 0, b"..", b"");
+    let mut begin = |entry: u32| receiving.begin(entry, EntryKind::Directory, 0o700, 0, b"..", b"");
     assert!(begin(1).is_err(), "the second one first");
     begin(0).unwrap();
     assert!(begin(0).is_err(), "twice");
-    receiving.step(Step::Word(Word::Abandon { entry: 0 })).unwrap();
+    receiving.step(CopyStep::Word(Word::Abandon { entry: 0 })).unwrap();
     let count = |failed: &Noted| (failed.count, failed.first.len());
     assert_eq!(count(&receiving.received.failed), (1, 1));
     for entry in 1..=Noted::MOST as u32 {
-        receiving.begin(entry, What::Directory, 0o700, 0, b"..", b"").unwrap();
+        receiving.begin(entry, EntryKind::Directory, 0o700, 0, b"..", b"").unwrap();
     }
     let failed = count(&receiving.received.failed);
     assert_eq!((failed, receiving.names.len()), ((Noted::MOST as u64 + 1, Noted::MOST), 0));

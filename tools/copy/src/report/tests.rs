@@ -7,23 +7,23 @@ fn what_is_not_named_can_be_asked_for_or_follows_from_what_is() {
         let beside = (0..30).map(|at| (format!("{at}"), "no"));
         std::iter::once(("a".to_owned(), "no")).chain(inside).chain(beside)
     };
-    let all = complaints(failed(), Named::All, 0);
+    let all = complaints(failed(), NamedFailures::All, 0);
     assert_eq!((all.len(), &*all[30]), (32, "29: no"));
     assert_eq!(all[31], "and 30 more, in directories that have failed");
-    let some = complaints(failed(), Named::Some, 5);
+    let some = complaints(failed(), NamedFailures::Some, 5);
     assert_eq!((some.len(), &*some[19]), (22, "18: no"));
     assert_eq!(some[21], "and 16 more, of which -v tells");
-    assert_eq!(complaints(failed(), Named::All, 5)[32], "and 5 more, told above");
+    assert_eq!(complaints(failed(), NamedFailures::All, 5)[32], "and 5 more, told above");
 }
 
 #[test]
 fn a_partial_copy_is_reported_with_its_size() {
-    let (device, tally) = (rdma_conn::device::soft().unwrap(), Tally::default());
+    let (device, tally) = (rdma_conn::device::soft().unwrap(), CopyTally::default());
     tally.moves(40_000);
     tally.done();
     (0..2).for_each(|_| tally.fails());
     let of = |error: Option<&str>, all| {
-        let counts = Counts { tally: &tally, how: None };
+        let counts = CopySummary { tally: &tally, how: None };
         let error = error.map(Into::into);
         let mut line = line(&device, "x".into(), counts, Duration::from_secs(1), error);
         line.count_at_sender(all, 0);
@@ -50,10 +50,10 @@ fn a_partial_copy_is_reported_with_its_size() {
 
 #[test]
 fn what_differs_is_there_and_no_success() {
-    let (device, tally) = (rdma_conn::device::soft().unwrap(), Tally::default());
+    let (device, tally) = (rdma_conn::device::soft().unwrap(), CopyTally::default());
     tally.done();
     tally.differs();
-    let counts = Counts { tally: &tally, how: None };
+    let counts = CopySummary { tally: &tally, how: None };
     let line = line(&device, "x".into(), counts, Duration::from_secs(1), None);
     assert_eq!((line.entries, line.differing, line.ok), (1, 1, false));
     assert!(line.says().ends_with("0 failed, 1 not as at the sender"), "{}", line.says());

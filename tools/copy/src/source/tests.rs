@@ -10,7 +10,7 @@ fn what_has_no_length_beforehand_is_not_taken_for_empty() {
     assert_eq!(entry.fault(&File::open(path).unwrap()).unwrap(), Some(OTHER_LENGTH));
     let (pipe, _writer) = std::io::pipe().unwrap();
     let path = PathBuf::from(format!("/proc/self/fd/{}", pipe.as_raw_fd()));
-    let Tree { entries, left_out } = tree(&[path]).unwrap();
+    let SourceTree { entries, left_out } = tree(&[path]).unwrap();
     assert!(entries.is_empty(), "{entries:?}");
     assert!(left_out[0].1.to_string().contains("rdma-conn pipe"), "{left_out:?}");
 }
@@ -35,12 +35,12 @@ fn a_link_is_copied_as_a_link_and_a_fifo_alone_is_left_out() {
         (names.collect::<Vec<_>>(), tree.left_out)
     };
     let (names, left_out) = of(&links);
-    let expected = [("to sub", What::Link), ("to nowhere", What::Link)];
+    let expected = [("to sub", EntryKind::Link), ("to nowhere", EntryKind::Link)];
     assert!(names.iter().map(|(name, what)| (&**name, *what)).eq(expected), "{names:?}");
     assert!(left_out.is_empty());
     // What it leads to is asked for by a slash, as elsewhere.
     let (names, left_out) = of(&[folder.join("to sub/")]);
-    let expected = [("to sub", What::Directory), ("to sub/file", What::File)];
+    let expected = [("to sub", EntryKind::Directory), ("to sub/file", EntryKind::File)];
     assert!(names.iter().map(|(name, what)| (&**name, *what)).eq(expected), "{names:?}");
     assert!(left_out.len() == 1 && left_out[0].0.ends_with("a fifo"), "{left_out:?}");
     assert!(tree(&[folder.join("neither")]).is_err());

@@ -4,9 +4,15 @@ use super::*;
 fn words_go_there_and_back() {
     let name = b"a/b c\xff".to_vec();
     let words = [
-        Word::Begin { entry: 7, what: What::File, mode: 0o644, len: 1 << 40, name: name.clone() },
-        Word::Begin { entry: 8, what: What::Link, mode: 0, len: 3, name: name.clone() },
-        Word::Begin { entry: 9, what: What::Directory, mode: 0o755, len: 0, name },
+        Word::Begin {
+            entry: 7,
+            what: EntryKind::File,
+            mode: 0o644,
+            len: 1 << 40,
+            name: name.clone(),
+        },
+        Word::Begin { entry: 8, what: EntryKind::Link, mode: 0, len: 3, name: name.clone() },
+        Word::Begin { entry: 9, what: EntryKind::Directory, mode: 0o755, len: 0, name },
         Word::Data { entry: 7, piece: 3, hash: 1 << 100 },
         Word::End { entry: 7, hash: 5 },
         Word::Abandon { entry: 7 },

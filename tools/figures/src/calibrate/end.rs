@@ -31,7 +31,7 @@ pub(super) struct Queues {
 }
 
 /// One end: an opened device, its queue pairs, and their completions in one queue.
-pub(super) struct End {
+pub(super) struct CalibrationEnd {
     queues: Queues,
     cq: CompletionQueue,
     batch: CompletionBatch,
@@ -43,8 +43,8 @@ pub(super) struct End {
     pub(super) reads: u32,
 }
 
-impl End {
-    pub(super) fn new(device: &Device, queues: Queues) -> Result<End> {
+impl CalibrationEnd {
+    pub(super) fn new(device: &Device, queues: Queues) -> Result<CalibrationEnd> {
         let Queues { pairs: count, depth, bytes, is_shared } = queues;
         let (context, pd) = (device.context(), device.pd());
         let cq = context.create_cq(CqConfig::new(2 * count * depth))?;
@@ -74,11 +74,11 @@ impl End {
         let reads = attr.max_qp_init_rd_atom.min(attr.max_qp_rd_atom).clamp(1, READS);
         let gid = context.choose_gid(1, None)?;
         let batch = CompletionBatch::new(POLLED as usize);
-        Ok(End { queues, cq, batch, pairs, receives, memory, gid, reads })
+        Ok(CalibrationEnd { queues, cq, batch, pairs, receives, memory, gid, reads })
     }
 
     /// Connects each queue pair to its peer's, which has to do the same.
-    pub(super) fn connect(&self, peer: &End) -> Result<()> {
+    pub(super) fn connect(&self, peer: &CalibrationEnd) -> Result<()> {
         for ((here, _), (there, _)) in self.pairs.iter().zip(&peer.pairs) {
             let attr = ConnectAttr {
                 mtu: Mtu::from_bytes(1024).context("an MTU")?,
@@ -118,7 +118,7 @@ impl End {
     }
 
     /// READs a byte of the peer's memory; returns the duration, the post and the poll included.
-    pub(super) fn read(&mut self, peer: &End) -> Result<f64> {
+    pub(super) fn read(&mut self, peer: &CalibrationEnd) -> Result<f64> {
         let remote = peer.memory.remote(0, 1)?;
         let (_, send) = self.pairs.first_mut().context("no queue pair")?;
         send.next_slot().context("no slot")?;

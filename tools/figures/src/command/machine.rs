@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use base::cli::Common;
-use base::outcome::{Failure, as_usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandError, as_usage};
 use base::readable::counted_as;
 
 /// The name of the device that runs use: the one that was asked for, or the one that they would
 /// choose.
-pub(super) fn device(common: &Common) -> Result<String, Failure> {
+pub(super) fn device(common: &CommonArgs) -> Result<String, CommandError> {
     let device = rdma_conn::device::open(common.device.as_deref()).map_err(as_usage)?;
     Ok(device.name().to_owned())
 }

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::bail;
-use base::cli::Common;
-use base::outcome::{Failure, Outcome, printable, usage};
+use base::cli::CommonArgs;
+use base::outcome::{CommandError, CommandResult, printable, usage};
 use base::readable::counted_as;
 use base::run::{self, Ran};
 use base::session::card::{self, WORLD};
@@ -14,12 +14,12 @@ use base::{progress, remark, signals};
 use host::sync::Mutex;
 
 use super::machine;
-use super::named::Named;
+use super::named::NamedExperiment;
 use crate::calibration::Calibration;
-use crate::cli::Figures;
-use crate::experiment::{Experiment, Run};
+use crate::cli::FiguresArgs;
+use crate::experiment::{CommandRun, Experiment};
 use crate::model;
-use crate::report::{Figure, JSON, Manifest, Report};
+use crate::report::{Figure, FiguresReport, JSON, Manifest};
 
 /// Round trips of a `pingpong` for each millisecond of a round.
 const TRIPS_PER_MS: u64 = 5;
@@ -29,8 +29,8 @@ const TRIPS: u64 = 20;
 const PACED: f64 = 60.0;
 
 /// Settings of all runs of a report.
-struct Plan<'a> {
-    common: &'a Common,
+struct ReportPlan<'a> {
+    common: &'a CommonArgs,
     device: String,
     quick: bool,
     rounds: u32,
@@ -43,25 +43,25 @@ struct Progress {
     /// Runs that are not tried again: the case and the x.
     given_up: HashSet<(String, u64)>,
     failed: usize,
-    interrupted: Option<Failure>,
+    interrupted: Option<CommandError>,
 }
 
 /// Measures the experiments, as far as a report that is to be resumed has not: the report so far,
 /// and why it is not all.
 pub(super) fn measure(
-    common: &Common,
-    options: &Figures,
-    experiments: &[Named],
-    begun: Option<Report>,
-    mut save: impl FnMut(&Report) -> Outcome,
-) -> Result<(Report, Outcome), Failure> {
+    common: &CommonArgs,
+    options: &FiguresArgs,
+    experiments: &[NamedExperiment],
+    begun: Option<FiguresReport>,
+    mut save: impl FnMut(&FiguresReport) -> CommandResult,
+) -> Result<(FiguresReport, CommandResult), CommandError> {
     let device = match begun.as_ref().map(|begun| &begun.manifest.device) {
         // How much slower it is was measured when the report was begun.
         Some(begun) if is_card(begun, common.device.as_deref()) => begun.clone(),
         _ if options.world => format!("soft0@card=connectx5{WORLD}"),
         _ => machine::device(common)?,
     };
-    let plan = Plan {
+    let plan = ReportPlan {
         common,
         device,
         quick: options.quick,
@@ -71,7 +71,7 @@ pub(super) fn measure(
     let mut report = match begun {
         None => {
             let calibration = plan.calibration();
-            Report::new(Manifest { calibration, ..plan.manifest() })
+            FiguresReport::new(Manifest { calibration, ..plan.manifest() })
         }
         Some(begun) => plan.resumed(begun)?,
     };
@@ -79,7 +79,7 @@ pub(super) fn measure(
         experiments.iter().map(|named| named.experiment.runs(plan.quick).count()).sum();
     let bar = progress::bar(runs as u64 * u64::from(plan.rounds), common.json);
     let (mut failed, mut unknown) = (0, None);
-    for Named { name, experiment, .. } in experiments {
+    for NamedExperiment { name, experiment, .. } in experiments {
         let figure = figure(&mut report, name, experiment)?;
         let at = figure;
         let mut done = Progress::default();
@@ -119,7 +119,11 @@ fn is_card(begun: &str, asked: Option<&str>) -> bool {
 }
 
 /// The place of the figure of this name, which a report that is resumed may have.
-fn figure(report: &mut Report, name: &str, experiment: &Experiment) -> Result<usize, Failure> {
+fn figure(
+    report: &mut FiguresReport,
+    name: &str,
+    experiment: &Experiment,
+) -> Result<usize, CommandError> {
     let at = match report.figures.iter().position(|figure| figure.name == name) {
         Some(at) if report.figures[at].experiment == *experiment => at,
         Some(_) => {
@@ -141,7 +145,7 @@ fn figure(report: &mut Report, name: &str, experiment: &Experiment) -> Result<us
     Ok(at)
 }
 
-impl Plan<'_> {
+impl ReportPlan<'_> {
     fn manifest(&self) -> Manifest {
         let words: Vec<String> =
             std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
@@ -183,7 +187,7 @@ impl Plan<'_> {
     }
 
     /// A report that was begun the same way.
-    fn resumed(&self, begun: Report) -> Result<Report, Failure> {
+    fn resumed(&self, begun: FiguresReport) -> Result<FiguresReport, CommandError> {
         let Manifest { device, quick, rounds, round_ms, build, cores, .. } = &begun.manifest;
         let same = (device, quick, round_ms) == (&self.device, &self.quick, &self.round_ms);
         if !same || *rounds != self.rounds || *cores != machine::cores() {
@@ -209,12 +213,12 @@ impl Plan<'_> {
         done: &mut Progress,
     ) {
         let experiment = figure.experiment.clone();
-        let is_missing = |run: &Run<'_>| {
+        let is_missing = |run: &CommandRun<'_>| {
             let point = figure.series(run.case).and_then(|series| series.at(run.x));
             let is_there = point.is_some_and(|point| point.rounds as usize > round);
             !is_there && !done.given_up.contains(&(run.case.to_owned(), run.x))
         };
-        let (missing, others): (Vec<Run<'_>>, Vec<_>) =
+        let (missing, others): (Vec<CommandRun<'_>>, Vec<_>) =
             experiment.runs(self.quick).partition(is_missing);
         bar.inc(others.len() as u64);
         let ran = self.run(&figure.name, &missing, bar);
@@ -238,10 +242,10 @@ impl Plan<'_> {
     fn run(
         &self,
         figure: &str,
-        runs: &[Run<'_>],
+        runs: &[CommandRun<'_>],
         bar: &indicatif::ProgressBar,
     ) -> Vec<anyhow::Result<Ran>> {
-        let once = |run: &Run<'_>| {
+        let once = |run: &CommandRun<'_>| {
             bar.set_message(format!("{figure}: {}, {}", run.case, run.x));
             let ran = match signals::interrupted() {
                 Some(interrupted) => Ok(Ran::Interrupted(Vec::new(), interrupted)),
@@ -287,7 +291,7 @@ impl Plan<'_> {
     }
 
     /// The words of a run: those of the experiment, the device, and how long it takes.
-    fn words(&self, run: &Run<'_>) -> Vec<String> {
+    fn words(&self, run: &CommandRun<'_>) -> Vec<String> {
         let mut words = run.words.clone();
         let value = |flag: &str| {
             let value_after = |(n, word): (usize, &String)| match word.strip_prefix(flag)? {
@@ -337,23 +341,23 @@ impl Plan<'_> {
 ///
 /// # Errors
 /// It has none.
-pub(super) fn begun(folder: &Path) -> Result<Report, Failure> {
+pub(super) fn begun(folder: &Path) -> Result<FiguresReport, CommandError> {
     if !folder.join(JSON).exists() {
         let folder = folder.display();
         return Err(usage(format!(
             "--resume: {folder} has no report: leave --resume out to begin one"
         )));
     }
-    Report::read(folder).map_err(|e| usage(format!("--resume: {e:#}")))
+    FiguresReport::read(folder).map_err(|e| usage(format!("--resume: {e:#}")))
 }
 
 /// Records the result of a run. Fails if a signal has arrived.
 fn take(
     figure: &mut Figure,
-    run: &Run<'_>,
+    run: &CommandRun<'_>,
     ran: anyhow::Result<Ran>,
     done: &mut Progress,
-) -> Outcome {
+) -> CommandResult {
     let why = match ran {
         Ok(Ran::Done(lines)) => match &*lines {
             [line] => {

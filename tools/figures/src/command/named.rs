@@ -13,18 +13,19 @@ use crate::experiment::Experiment;
 pub type Parses = fn(&[&str]) -> Result<(), String>;
 
 /// An experiment, and its name.
-pub(super) struct Named {
+pub(super) struct NamedExperiment {
     pub(super) name: String,
     pub(super) text: String,
     pub(super) experiment: Experiment,
 }
 
 /// The experiments that the command line names.
-pub(super) fn experiments(asked: &[String], parses: Parses) -> Result<Vec<Named>> {
+pub(super) fn experiments(asked: &[String], parses: Parses) -> Result<Vec<NamedExperiment>> {
     if asked.is_empty() {
         return builtin::ALL.iter().map(of_command).collect();
     }
-    let all: Vec<Named> = asked.iter().map(|name| one(name, parses)).collect::<Result<_>>()?;
+    let all: Vec<NamedExperiment> =
+        asked.iter().map(|name| find(name, parses)).collect::<Result<_>>()?;
     for (at, named) in all.iter().enumerate() {
         if all[..at].iter().any(|other| other.name == named.name) {
             let name = &named.name;
@@ -47,13 +48,13 @@ fn check_runs(name: &str, experiment: &Experiment, parses: Parses) -> Result<()>
     Ok(())
 }
 
-fn of_command(builtin: &builtin::Builtin) -> Result<Named> {
+fn of_command(builtin: &builtin::Builtin) -> Result<NamedExperiment> {
     let (name, text) = (builtin.name.into(), builtin.text.into());
-    Ok(Named { name, text, experiment: builtin.experiment()? })
+    Ok(NamedExperiment { name, text, experiment: builtin.experiment()? })
 }
 
 /// A built-in experiment, or a file.
-fn one(name: &str, parses: Parses) -> Result<Named> {
+fn find(name: &str, parses: Parses) -> Result<NamedExperiment> {
     if let Some(builtin) = builtin::named(name) {
         return of_command(builtin);
     }
@@ -71,5 +72,5 @@ fn one(name: &str, parses: Parses) -> Result<Named> {
     }
     let (text, experiment) = Experiment::read(path).map_err(|e| as_usage(format!("{e:#}")))?;
     check_runs(name, &experiment, parses)?;
-    Ok(Named { name: stem.unwrap_or_default(), text, experiment })
+    Ok(NamedExperiment { name: stem.unwrap_or_default(), text, experiment })
 }

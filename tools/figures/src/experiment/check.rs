@@ -1,28 +1,28 @@
 //! Consistency checks between the parts of an experiment.
 
-use super::parts::{Linear, MODELS, Number, Peak, Plateau, Scale, Shape};
+use super::parts::{ExpectedShape, FlagNumber, Linear, MODELS, Peak, Plateau, Scale};
 use super::{Experiment, MOST_CASES};
 use crate::location::PathStep;
 use crate::unit;
 
 /// An inconsistency, and the path to the value.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct ExperimentFault {
     pub(super) path: Vec<PathStep>,
     pub(super) what: String,
 }
 
-type Checked = Result<(), Fault>;
+type CheckResult = Result<(), ExperimentFault>;
 
-/// A [`Fault`] at the value with this path.
+/// An [`ExperimentFault`] at the value with this path.
 macro_rules! fault {
     ([$($step:expr),*], $($what:tt)+) => {
-        Fault { path: vec![$(PathStep::from($step)),*], what: format!($($what)+) }
+        ExperimentFault { path: vec![$(PathStep::from($step)),*], what: format!($($what)+) }
     };
 }
 
 impl Experiment {
-    pub(super) fn check(&self) -> Checked {
+    pub(super) fn check(&self) -> CheckResult {
         self.check_axes()?;
         self.check_cases()?;
         self.check_papers()?;
@@ -38,7 +38,7 @@ impl Experiment {
         (0..self.expects.len()).try_for_each(|at| self.check_expect(at))
     }
 
-    fn check_axes(&self) -> Checked {
+    fn check_axes(&self) -> CheckResult {
         if self.x.scale != Scale::Linear && self.x.values.contains(&0) {
             return Err(fault!(["x", "values"], "a logarithmic scale has no 0"));
         }
@@ -70,7 +70,7 @@ impl Experiment {
         Ok(())
     }
 
-    fn check_cases(&self) -> Checked {
+    fn check_cases(&self) -> CheckResult {
         if self.cases.is_empty() {
             return Err(fault!([], "there is no case: add [[case]] with label and run"));
         }
@@ -92,7 +92,7 @@ impl Experiment {
         Ok(())
     }
 
-    fn check_papers(&self) -> Checked {
+    fn check_papers(&self) -> CheckResult {
         for (at, paper) in self.papers.iter().enumerate() {
             self.check_key(paper.y.as_deref(), |y| fault!(["paper", at, "y"], "{y}"))?;
             if paper.points.is_empty() == paper.level.is_none() {
@@ -109,7 +109,7 @@ impl Experiment {
         Ok(())
     }
 
-    fn check_expect(&self, at: usize) -> Checked {
+    fn check_expect(&self, at: usize) -> CheckResult {
         let expect = &self.expects[at];
         self.check_key(expect.y.as_deref(), |y| fault!(["expect", at, "y"], "{y}"))?;
         let mut shapes = expect.shapes();
@@ -134,15 +134,15 @@ impl Experiment {
             }
         };
         let has_case = |key, case: &str| self.check_case(Some(case), |case| wrong(key, &case));
-        let is_run = |key, x: Option<Number>| {
-            let is_run = |x: Number| [true, false].iter().any(|q| self.xs(*q).contains(&x.0));
+        let is_run = |key, x: Option<FlagNumber>| {
+            let is_run = |x: FlagNumber| [true, false].iter().any(|q| self.xs(*q).contains(&x.0));
             match x.is_none_or(is_run) {
                 true => Ok(()),
                 false => Err(wrong(key, "it must be one of the values of x")),
             }
         };
         // A range of one point says nothing, and would never be evaluated.
-        let has_two = |key, from: Option<Number>, to: Option<Number>| {
+        let has_two = |key, from: Option<FlagNumber>, to: Option<FlagNumber>| {
             let (from, to) = (from.map_or(0, |from| from.0), to.map_or(u64::MAX, |to| to.0));
             let values = self.xs(false);
             match values.iter().filter(|x| (from..=to).contains(x)).count() {
@@ -156,23 +156,23 @@ impl Experiment {
             _ => Err(wrong(key, &format!("it may be 0 to {most}"))),
         };
         match shape {
-            Shape::Value(value) => {
+            ExpectedShape::Value(value) => {
                 has_case("case", &value.case)?;
                 bounds(value.at_least, value.at_most)?;
                 is_run("x", value.x)
             }
-            Shape::Ratio(ratio) => {
+            ExpectedShape::Ratio(ratio) => {
                 has_case("of", &ratio.of)?;
                 has_case("to", &ratio.to)?;
                 bounds(ratio.at_least, ratio.at_most)?;
                 is_run("x", Some(ratio.x))?;
                 is_run("to_x", ratio.to_x)
             }
-            Shape::Monotone(monotone) => {
+            ExpectedShape::Monotone(monotone) => {
                 has_case("case", &monotone.case)?;
                 is_part("tolerance_percent", monotone.tolerance_percent, 100.0)
             }
-            Shape::Plateau(Plateau { case, last, from, to, within_percent }) => {
+            ExpectedShape::Plateau(Plateau { case, last, from, to, within_percent }) => {
                 has_case("case", case)?;
                 is_run("from", *from)?;
                 is_run("to", *to)?;
@@ -192,7 +192,7 @@ impl Experiment {
                 }
                 is_part("within_percent", *within_percent, f64::INFINITY)
             }
-            Shape::Peak(Peak { case, from, to, falls_to }) => {
+            ExpectedShape::Peak(Peak { case, from, to, falls_to }) => {
                 has_case("case", case)?;
                 is_run("from", Some(*from))?;
                 is_run("to", Some(*to))?;
@@ -201,7 +201,7 @@ impl Experiment {
                 }
                 is_part("falls_to", *falls_to, 1.0)
             }
-            Shape::Linear(Linear { case, to, within_percent }) => {
+            ExpectedShape::Linear(Linear { case, to, within_percent }) => {
                 has_case("case", case)?;
                 is_run("to", Some(*to))?;
                 has_two("to", None, Some(*to))?;
@@ -213,7 +213,11 @@ impl Experiment {
         }
     }
 
-    fn check_key(&self, key: Option<&str>, wrong: impl Fn(String) -> Fault) -> Checked {
+    fn check_key(
+        &self,
+        key: Option<&str>,
+        wrong: impl Fn(String) -> ExperimentFault,
+    ) -> CheckResult {
         let keys: Vec<&str> = self.y.iter().map(|y| &*y.key).collect();
         match key {
             Some(key) if !keys.contains(&key) => {
@@ -223,7 +227,11 @@ impl Experiment {
         }
     }
 
-    fn check_case(&self, case: Option<&str>, wrong: impl Fn(String) -> Fault) -> Checked {
+    fn check_case(
+        &self,
+        case: Option<&str>,
+        wrong: impl Fn(String) -> ExperimentFault,
+    ) -> CheckResult {
         let labels: Vec<&str> = self.cases.iter().map(|case| &*case.label).collect();
         match case {
             Some(case) if !labels.contains(&case) => {

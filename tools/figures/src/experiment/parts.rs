@@ -115,15 +115,15 @@ impl Axis for Y {
 /// A line of the figure: the command to run for each x.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Case {
+pub(crate) struct FigureCase {
     pub(crate) label: String,
     pub(crate) run: Template,
     /// The largest x of this case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) max_x: Option<Number>,
+    pub(crate) max_x: Option<FlagNumber>,
 }
 
-impl Case {
+impl FigureCase {
     /// Reports whether the case includes this x.
     pub(crate) fn covers(&self, x: u64) -> bool {
         self.max_x.is_none_or(|max| x <= max.0)
@@ -181,7 +181,7 @@ pub(crate) struct Expect {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) y: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) value: Option<Value>,
+    pub(crate) value: Option<PointValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<Ratio>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -196,8 +196,8 @@ pub(crate) struct Expect {
 
 /// A shape that results are expected to have.
 #[derive(Debug)]
-pub(crate) enum Shape<'a> {
-    Value(&'a Value),
+pub(crate) enum ExpectedShape<'a> {
+    Value(&'a PointValue),
     Ratio(&'a Ratio),
     Monotone(&'a Monotone),
     Plateau(&'a Plateau),
@@ -205,31 +205,31 @@ pub(crate) enum Shape<'a> {
     Linear(&'a Linear),
 }
 
-impl Shape<'_> {
+impl ExpectedShape<'_> {
     /// Name in a file.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Shape::Value(_) => "value",
-            Shape::Ratio(_) => "ratio",
-            Shape::Monotone(_) => "monotone",
-            Shape::Plateau(_) => "plateau",
-            Shape::Peak(_) => "peak",
-            Shape::Linear(_) => "linear",
+            ExpectedShape::Value(_) => "value",
+            ExpectedShape::Ratio(_) => "ratio",
+            ExpectedShape::Monotone(_) => "monotone",
+            ExpectedShape::Plateau(_) => "plateau",
+            ExpectedShape::Peak(_) => "peak",
+            ExpectedShape::Linear(_) => "linear",
         }
     }
 }
 
 impl Expect {
     /// Its shapes; exactly one after `check_expect`.
-    pub(crate) fn shapes(&self) -> impl Iterator<Item = Shape<'_>> {
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = ExpectedShape<'_>> {
         let Expect { value, ratio, monotone, plateau, peak, linear, .. } = self;
         let shapes = [
-            value.as_ref().map(Shape::Value),
-            ratio.as_ref().map(Shape::Ratio),
-            monotone.as_ref().map(Shape::Monotone),
-            plateau.as_ref().map(Shape::Plateau),
-            peak.as_ref().map(Shape::Peak),
-            linear.as_ref().map(Shape::Linear),
+            value.as_ref().map(ExpectedShape::Value),
+            ratio.as_ref().map(ExpectedShape::Ratio),
+            monotone.as_ref().map(ExpectedShape::Monotone),
+            plateau.as_ref().map(ExpectedShape::Plateau),
+            peak.as_ref().map(ExpectedShape::Peak),
+            linear.as_ref().map(ExpectedShape::Linear),
         ];
         shapes.into_iter().flatten()
     }
@@ -238,11 +238,11 @@ impl Expect {
 /// A point itself, or each point of a case, in the unit of the axis.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Value {
+pub(crate) struct PointValue {
     pub(crate) case: String,
     /// The x of the point; without it, each point of the case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) x: Option<Number>,
+    pub(crate) x: Option<FlagNumber>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) at_least: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -255,10 +255,10 @@ pub(crate) struct Value {
 pub(crate) struct Ratio {
     pub(crate) of: String,
     pub(crate) to: String,
-    pub(crate) x: Number,
+    pub(crate) x: FlagNumber,
     /// The x of the divisor, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) to_x: Option<Number>,
+    pub(crate) to_x: Option<FlagNumber>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) at_least: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -273,7 +273,7 @@ pub(crate) struct Ratio {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Monotone {
     pub(crate) case: String,
-    pub(crate) direction: Direction,
+    pub(crate) direction: MonotoneDirection,
     #[serde(default)]
     pub(crate) tolerance_percent: f64,
 }
@@ -281,7 +281,7 @@ pub(crate) struct Monotone {
 /// The direction of a monotone case.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Direction {
+pub(crate) enum MonotoneDirection {
     Rising,
     Falling,
 }
@@ -295,10 +295,10 @@ pub(crate) struct Plateau {
     pub(crate) last: Option<usize>,
     /// Lowest x; without it, the first of the case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) from: Option<Number>,
+    pub(crate) from: Option<FlagNumber>,
     /// Highest x; without it, the last of the case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) to: Option<Number>,
+    pub(crate) to: Option<FlagNumber>,
     /// The largest difference between highest and lowest, in percent of the lowest.
     pub(crate) within_percent: f64,
 }
@@ -308,8 +308,8 @@ pub(crate) struct Plateau {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Peak {
     pub(crate) case: String,
-    pub(crate) from: Number,
-    pub(crate) to: Number,
+    pub(crate) from: FlagNumber,
+    pub(crate) to: FlagNumber,
     /// Largest ratio of the last point to the highest, 0 to 1.
     pub(crate) falls_to: f64,
 }
@@ -320,7 +320,7 @@ pub(crate) struct Peak {
 pub(crate) struct Linear {
     pub(crate) case: String,
     /// Up to this x.
-    pub(crate) to: Number,
+    pub(crate) to: FlagNumber,
     /// Largest distance of a point from the line, in percent of the line's value.
     pub(crate) within_percent: f64,
 }
@@ -361,39 +361,39 @@ impl From<Values> for String {
 
 /// A number in the syntax of flags: `64`, or `"64k"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Number(pub(crate) u64);
+pub(crate) struct FlagNumber(pub(crate) u64);
 
-impl Serialize for Number {
+impl Serialize for FlagNumber {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Number, D::Error> {
-        struct Reads;
-        impl Visitor<'_> for Reads {
-            type Value = Number;
+impl<'de> Deserialize<'de> for FlagNumber {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<FlagNumber, D::Error> {
+        struct NumberVisitor;
+        impl Visitor<'_> for NumberVisitor {
+            type Value = FlagNumber;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a number from 0, as 4096 or \"4k\"")
             }
 
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Number, E> {
-                Ok(Number(number))
+            fn visit_u64<E: Error>(self, number: u64) -> Result<FlagNumber, E> {
+                Ok(FlagNumber(number))
             }
 
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Number, E> {
-                let whole = u64::try_from(number).map(Number);
+            fn visit_i64<E: Error>(self, number: i64) -> Result<FlagNumber, E> {
+                let whole = u64::try_from(number).map(FlagNumber);
                 whole.map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Number, E> {
-                let number = byte_count(text).map(|number| Number(number.into()));
+            fn visit_str<E: Error>(self, text: &str) -> Result<FlagNumber, E> {
+                let number = byte_count(text).map(|number| FlagNumber(number.into()));
                 number.map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
             }
         }
-        from.deserialize_any(Reads)
+        from.deserialize_any(NumberVisitor)
     }
 }
 

@@ -55,10 +55,10 @@ fn an_experiment_is_what_its_file_says() {
     assert_eq!(experiment.xs(false), [1, 2, 4, 8, 16, 32]);
     assert_eq!(experiment.xs(true), [1, 32]);
     assert_eq!(experiment.axis(None).unwrap().key, "messages_per_s");
-    let runs: Vec<Run<'_>> = experiment.runs(false).collect();
+    let runs: Vec<CommandRun<'_>> = experiment.runs(false).collect();
     assert_eq!(runs.len(), 11, "packed has 16 at most");
     let words = ["bench", "--pack=40"].map(str::to_owned).to_vec();
-    assert_eq!(runs[3], Run { case: "packed", x: 2, words });
+    assert_eq!(runs[3], CommandRun { case: "packed", x: 2, words });
     // Each case in turn, not all rounds of one first.
     let cases: Vec<&str> = runs.iter().map(|run| run.case).collect();
     assert_eq!(cases[..4], ["window 32", "packed", "window 32", "packed"]);

@@ -2,7 +2,7 @@ use super::*;
 use crate::model::CONNECTX5;
 
 /// Rows where a model explains what it should not, or does not what it should.
-fn wrong(model: &Model) -> Vec<String> {
+fn wrong(model: &DeviceModel) -> Vec<String> {
     let is_wrong = |row: &&Headline| row.is_explained(row.predicted(model)) != row.why.is_empty();
     let shown = |row: &Headline| {
         let (value, sign) = (row.predicted(model), row.compare.sign());
@@ -33,7 +33,7 @@ fn an_inequality_is_no_equality() {
 /// Each parameter has a part in a headline: a wrong one is found.
 #[test]
 fn a_wrong_parameter_is_found() {
-    type Plant = fn(&mut Model);
+    type Plant = fn(&mut DeviceModel);
     let wrongs: [(&str, Plant); 18] = [
         ("o_snd", |m| m.o_snd.one *= 2.0),
         ("o_snd, batched", |m| m.o_snd.listed *= 8.0),

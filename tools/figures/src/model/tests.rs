@@ -20,7 +20,7 @@ fn a_calibrated_device_has_curves_and_their_errors() {
     let (x, at_16) = curve(&figure).points[0];
     assert_eq!(x, 16.0);
     assert!((at_16 - 2.115).abs() < 1e-9, "{at_16}");
-    assert_eq!(CurveError::of(&figure, &curve(&figure)), None, "nothing was measured");
+    assert_eq!(CurveError::compare(&figure, &curve(&figure)), None, "nothing was measured");
     let case = curve(&figure).case.unwrap();
     for (run, factor) in experiment.runs(false).filter(|run| run.case == case).zip([0.5, 1.0]) {
         let points = curve(&figure).points;
@@ -29,7 +29,7 @@ fn a_calibrated_device_has_curves_and_their_errors() {
         let result = [("latency_ns_p50".to_owned(), ns.into())].into_iter().collect();
         figure.add(&run, &result);
     }
-    let error = CurveError::of(&figure, &curve(&figure)).unwrap();
+    let error = CurveError::compare(&figure, &curve(&figure)).unwrap();
     assert!((error.largest - 1.0).abs() < 1e-6 && error.at == 16, "{error:?}");
     assert!((error.median - 0.5).abs() < 1e-6, "{error:?}");
 }

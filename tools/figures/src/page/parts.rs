@@ -5,11 +5,11 @@ use maud::{Markup, html};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::calibration::Calibration;
-use crate::expect::{Status, Tally, Verdict};
+use crate::expect::{ExpectationStatus, ExpectationVerdict, StatusTally};
 use crate::experiment::{Axis, Experiment, Y};
 use crate::model::CurveError;
-use crate::plot::{Format, Plot};
-use crate::report::{Figure, Manifest, Point};
+use crate::plot::{ChartWidth, Plot};
+use crate::report::{Figure, Manifest, ReportPoint};
 use crate::scale::{digits, value_of_x};
 
 /// Characters that a data URL must encode.
@@ -91,8 +91,8 @@ fn parameters(of: &Calibration) -> String {
 }
 
 /// The number of expectations that hold, fail, or were not measured.
-pub(super) fn tally(tally: Tally) -> String {
-    let Tally { passed, weaker, failed, not_measured, .. } = tally;
+pub(super) fn tally(tally: StatusTally) -> String {
+    let StatusTally { passed, weaker, failed, not_measured, .. } = tally;
     format!(
         "Expectations: {passed} hold, {weaker} hold and are far from the paper's value, {failed} do not hold, \
          {not_measured} were not measured."
@@ -125,7 +125,7 @@ pub(super) fn charts(name: &str, plots: &[Plot]) -> Markup {
         @for (at, plot) in plots.iter().enumerate() {
             @if plot.has_results() {
                 figure {
-                    @for format in [Format::Wide, Format::Narrow] {
+                    @for format in [ChartWidth::Wide, ChartWidth::Narrow] {
                         (plot.svg(format, &format!("{name}-{at}")))
                     }
                 }
@@ -136,13 +136,13 @@ pub(super) fn charts(name: &str, plots: &[Plot]) -> Markup {
     }
 }
 
-pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
+pub(super) fn verdicts(verdicts: &[ExpectationVerdict]) -> Markup {
     let shown = |status| match status {
-        Status::Passed => ("passed", "✓", "holds"),
-        Status::Weaker => ("weaker", "≈", "holds, and is far from the paper's"),
-        Status::Failed => ("failed", "✗", "does not hold"),
-        Status::NotMeasured => ("open", "–", "not measured"),
-        Status::Elsewhere => ("open", "–", "not of this device"),
+        ExpectationStatus::Passed => ("passed", "✓", "holds"),
+        ExpectationStatus::Weaker => ("weaker", "≈", "holds, and is far from the paper's"),
+        ExpectationStatus::Failed => ("failed", "✗", "does not hold"),
+        ExpectationStatus::NotMeasured => ("open", "–", "not measured"),
+        ExpectationStatus::Elsewhere => ("open", "–", "not of this device"),
     };
     html! {
         @if !verdicts.is_empty() {
@@ -153,7 +153,9 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
                         span.sign role="img" aria-label=(word) { (sign) } " "
                         (verdict.expected)
                         @match verdict.status {
-                            Status::NotMeasured | Status::Elsewhere => { " (" (verdict.found) ")" }
+                            ExpectationStatus::NotMeasured | ExpectationStatus::Elsewhere => {
+                                " (" (verdict.found) ")"
+                            }
                             _ => { "; found: " b { (verdict.found) } }
                         }
                         @if let Some(claim) = &verdict.claim { q { (claim) } }
@@ -169,7 +171,7 @@ pub(super) fn model_errors(figure: &Figure) -> Markup {
     let errors: Vec<_> = figure
         .predicted
         .iter()
-        .filter_map(|curve| Some((curve, CurveError::of(figure, curve)?)))
+        .filter_map(|curve| Some((curve, CurveError::compare(figure, curve)?)))
         .collect();
     let percent = |part: f64| format!("{} %", digits(100.0 * part));
     html! {
@@ -283,7 +285,7 @@ fn table(figure: &Figure, cell: impl Fn(u64, &str) -> Option<String>) -> Markup 
     }
 }
 
-fn cell(point: &Point, y: &Y) -> Option<String> {
+fn cell(point: &ReportPoint, y: &Y) -> Option<String> {
     let Spread { median, min, max } = point.values.get(&y.key)?.spread()?;
     let shown = |value: f64| digits(value / y.divisor());
     Some(match min < max {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::report::Report;
+use crate::report::FiguresReport;
 use crate::requirements::{CONNECTIONS, Requirement, all};
 
 /// Anchor of the table in the page.
@@ -12,7 +12,7 @@ pub(super) const ID: &str = "requirements";
 ///
 /// # Errors
 /// None: a test reads the data.
-pub(super) fn requirements(report: &Report) -> anyhow::Result<Markup> {
+pub(super) fn requirements(report: &FiguresReport) -> anyhow::Result<Markup> {
     let all = all()?;
     Ok(html! {
         section id=(ID) {
@@ -34,7 +34,7 @@ pub(super) fn requirements(report: &Report) -> anyhow::Result<Markup> {
 }
 
 /// A requirement, and below it what shows it.
-fn row(requirement: &Requirement, report: &Report) -> Markup {
+fn row(requirement: &Requirement, report: &FiguresReport) -> Markup {
     html! {
         tr {
             th scope="row" { (requirement.name) br; small { (coded(&requirement.asks)) } }

@@ -64,7 +64,7 @@ fn a_page_has_every_figure_with_its_data() {
 #[test]
 fn a_page_has_what_the_thesis_asks_with_the_measured_values() {
     let mut report = sample::report(1.0);
-    let of_page = |report: &Report| {
+    let of_page = |report: &FiguresReport| {
         let page = page(report).unwrap();
         assert_alone(&page);
         assert_linked(&page);
@@ -137,7 +137,7 @@ fn every_chart_is_readable() {
         for plot in chart::of_two(
             (figure, &report.manifest),
             (other, &report.manifest),
-            Names { a: "A", b: "B" },
+            ReportNames { a: "A", b: "B" },
         ) {
             assert_readable(&plot);
         }
@@ -203,7 +203,7 @@ fn two_reports_are_on_one_page() {
 fn expectations_show_as_they_have_come_out() {
     let report = sample::report(1.0);
     let page = page(&report).unwrap();
-    let tally = Tally::of(&report);
+    let tally = StatusTally::count(&report);
     assert_eq!(page.matches("<li class=\"passed\"").count(), tally.passed);
     assert_eq!(page.matches("<li class=\"failed\"").count(), tally.failed);
     assert!(tally.failed > 0 && page.contains(&parts::tally(tally)));

@@ -4,13 +4,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FORMATS: [Format; 2] = [Format::Wide, Format::Narrow];
+const FORMATS: [ChartWidth; 2] = [ChartWidth::Wide, ChartWidth::Narrow];
 
 fn shown(heading: &str, unit: &str, scale: Scale) -> PlotAxis {
     PlotAxis { heading: heading.into(), unit: unit.into(), scale }
 }
 
-fn line(label: &str, style: Style, index: usize, points: &[(f64, f64)]) -> PlotLine {
+fn line(label: &str, style: LineStyle, index: usize, points: &[(f64, f64)]) -> PlotLine {
     let marks = points.iter().map(|(x, y)| PlotPoint { x: *x, y: *y, low: y * 0.9, high: y * 1.2 });
     PlotLine { label: label.into(), style, index, marks: marks.collect() }
 }
@@ -56,16 +56,16 @@ fn a_chart_has_its_parts() {
     let mut plot = plot(
         Scale::Linear,
         vec![
-            line("batched", Style::Measured, 0, &sizes),
-            line("the other one's", Style::Other, 0, &sizes),
-            line("a paper's", Style::Paper, 1, &sizes[..1]),
-            line("a level", Style::Level, 2, &[(16.0, 9.0), (1e6, 9.0)]),
-            line("a model", Style::Predicted, 0, &sizes),
+            line("batched", LineStyle::Measured, 0, &sizes),
+            line("the other one's", LineStyle::Other, 0, &sizes),
+            line("a paper's", LineStyle::Paper, 1, &sizes[..1]),
+            line("a level", LineStyle::Level, 2, &[(16.0, 9.0), (1e6, 9.0)]),
+            line("a model", LineStyle::Predicted, 0, &sizes),
         ],
     );
     plot.cores_end = Some(1024.0);
     assert_readable(&plot);
-    let svg = plot.svg(Format::Wide, "id").into_string();
+    let svg = plot.svg(ChartWidth::Wide, "id").into_string();
     for part in [
         "<title id=\"id-wide-t\">Rate by size</title>",
         "<desc id=\"id-wide-d\">It rises.</desc>",
@@ -89,12 +89,12 @@ fn a_chart_has_its_parts() {
 #[test]
 fn what_is_within_the_cores_is_not_shaded() {
     let mut plot =
-        plot(Scale::Linear, vec![line("a", Style::Measured, 0, &[(1.0, 1.0), (8.0, 2.0)])]);
+        plot(Scale::Linear, vec![line("a", LineStyle::Measured, 0, &[(1.0, 1.0), (8.0, 2.0)])]);
     for (end, is_shaded) in
         [(None, false), (Some(8.0), false), (Some(2.0), true), (Some(0.0), true)]
     {
         plot.cores_end = end;
-        let svg = plot.svg(Format::Wide, "id").into_string();
+        let svg = plot.svg(ChartWidth::Wide, "id").into_string();
         assert_eq!(svg.contains("beyond"), is_shaded, "{end:?}");
         assert_readable(&plot);
     }
@@ -102,8 +102,8 @@ fn what_is_within_the_cores_is_not_shaded() {
 
 #[test]
 fn texts_are_escaped() {
-    let plot = plot(Scale::Linear, vec![line("<b>&\"", Style::Measured, 0, &[(16.0, 1.0)])]);
-    let svg = plot.svg(Format::Wide, "id").into_string();
+    let plot = plot(Scale::Linear, vec![line("<b>&\"", LineStyle::Measured, 0, &[(16.0, 1.0)])]);
+    let svg = plot.svg(ChartWidth::Wide, "id").into_string();
     assert!(svg.contains("&lt;b&gt;&amp;&quot;") && !svg.contains("<b>"), "{svg}");
 }
 
@@ -112,7 +112,7 @@ fn a_chart_without_points_is_one_all_the_same() {
     for scale in [Scale::Linear, Scale::Log10] {
         assert_readable(&plot(scale, Vec::new()));
         // Nothing of it has a place on a logarithmic scale.
-        assert_readable(&plot(scale, vec![line("none", Style::Measured, 0, &[(16.0, 0.0)])]));
+        assert_readable(&plot(scale, vec![line("none", LineStyle::Measured, 0, &[(16.0, 0.0)])]));
     }
 }
 
@@ -130,7 +130,7 @@ proptest! {
         end in prop::option::of(0.0..2e6_f64),
     ) {
         let lines = lines.iter().enumerate();
-        let lines = lines.map(|(at, (label, points))| line(label, Style::Measured, at, points));
+        let lines = lines.map(|(at, (label, points))| line(label, LineStyle::Measured, at, points));
         let mut plot = plot(scale, lines.collect());
         plot.x.scale = x;
         plot.cores_end = end;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{FORMAT, Figure, Manifest, Point, Report, Series};
-use crate::experiment::{Experiment, Run};
+use super::{FORMAT, Figure, FiguresReport, Manifest, ReportPoint, Series};
+use crate::experiment::{CommandRun, Experiment};
 
-impl Report {
+impl FiguresReport {
     /// A report without figures.
-    pub(crate) fn new(manifest: Manifest) -> Report {
-        Report { format: FORMAT, manifest, figures: Vec::new() }
+    pub(crate) fn new(manifest: Manifest) -> FiguresReport {
+        FiguresReport { format: FORMAT, manifest, figures: Vec::new() }
     }
 }
 
@@ -23,7 +23,7 @@ impl Figure {
     }
 
     /// Adds a sample for each key of the experiment that the result of `run` contains.
-    pub(crate) fn add(&mut self, run: &Run<'_>, result: &Map<String, Value>) {
+    pub(crate) fn add(&mut self, run: &CommandRun<'_>, result: &Map<String, Value>) {
         let keys: Vec<String> = self.experiment.y.iter().map(|y| y.key.clone()).collect();
         let Some(series) = self.series.iter_mut().find(|series| series.case == run.case) else {
             return;
@@ -50,11 +50,13 @@ impl Figure {
 }
 
 impl Series {
-    fn point_mut(&mut self, x: u64, command: impl FnOnce() -> String) -> &mut Point {
+    fn point_mut(&mut self, x: u64, command: impl FnOnce() -> String) -> &mut ReportPoint {
         let at = self.points.partition_point(|point| point.x < x);
         if self.points.get(at).is_none_or(|point| point.x != x) {
-            self.points
-                .insert(at, Point { x, command: command(), rounds: 0, values: BTreeMap::new() });
+            self.points.insert(
+                at,
+                ReportPoint { x, command: command(), rounds: 0, values: BTreeMap::new() },
+            );
         }
         &mut self.points[at]
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// computed when it is written.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(from = "Saved", into = "Saved")]
-pub(crate) struct Samples(Vec<f64>);
+pub(crate) struct RoundSamples(Vec<f64>);
 
 #[derive(Serialize, Deserialize)]
 struct Saved {
@@ -22,7 +22,7 @@ struct Saved {
     samples: Vec<f64>,
 }
 
-impl Deref for Samples {
+impl Deref for RoundSamples {
     type Target = [f64];
 
     fn deref(&self) -> &[f64] {
@@ -30,26 +30,26 @@ impl Deref for Samples {
     }
 }
 
-impl From<Saved> for Samples {
-    fn from(saved: Saved) -> Samples {
-        Samples(saved.samples)
+impl From<Saved> for RoundSamples {
+    fn from(saved: Saved) -> RoundSamples {
+        RoundSamples(saved.samples)
     }
 }
 
-impl From<Samples> for Saved {
-    fn from(samples: Samples) -> Saved {
+impl From<RoundSamples> for Saved {
+    fn from(samples: RoundSamples) -> Saved {
         let Spread { median, min, max } = samples.spread().unwrap_or(Spread::of([]));
         Saved { median, min, max, samples: samples.0 }
     }
 }
 
-impl FromIterator<f64> for Samples {
-    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Samples {
-        Samples(values.into_iter().collect())
+impl FromIterator<f64> for RoundSamples {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> RoundSamples {
+        RoundSamples(values.into_iter().collect())
     }
 }
 
-impl Samples {
+impl RoundSamples {
     pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);
     }

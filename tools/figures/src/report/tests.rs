@@ -7,7 +7,7 @@ use crate::sample;
 fn what_is_saved_is_read_again() {
     let report = sample::report(1.0);
     let json = report.json().unwrap();
-    assert_eq!(Report::from_json(&json).unwrap(), report);
+    assert_eq!(FiguresReport::from_json(&json).unwrap(), report);
     assert!(json.contains("\"median\":") && json.contains("\"samples\":["));
 }
 
@@ -30,7 +30,7 @@ fn the_csv_has_a_line_for_each_sample() {
 fn another_format_and_a_broken_report_are_refused() {
     let report = sample::report(1.0);
     let json = report.json().unwrap();
-    let says = |text: &str| format!("{:#}", Report::from_json(text).unwrap_err());
+    let says = |text: &str| format!("{:#}", FiguresReport::from_json(text).unwrap_err());
     assert!(says(&json.replacen("\"format\":1", "\"format\":2", 1)).contains("reads 1"));
     assert!(says("{}").contains("format"));
     let other =

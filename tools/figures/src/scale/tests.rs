@@ -47,7 +47,7 @@ proptest! {
         thinning in 0_usize..9,
         rounded in any::<bool>(),
     ) {
-        let make = if rounded { AxisRange::rounded } else { AxisRange::of };
+        let make = if rounded { AxisRange::rounded } else { AxisRange::covering };
         // The range of the largest finite numbers overflows: it is not supported.
         let values: Vec<f64> =
             values.into_iter().filter(|value| (1e-300..1e300).contains(&value.abs())).collect();

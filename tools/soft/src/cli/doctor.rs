@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 /// Flags of `doctor`.
 #[derive(ClapArgs, Debug, Clone)]
 #[command(args = refused(&["cpu", "gid_index"]))]
-pub struct Doctor {
+pub struct DoctorArgs {
     /// Address or host of the peer, at which `doctor --listen` runs, or its device, roce:ADDRESS
     #[arg(long, value_name = "PEER", conflicts_with = "listen")]
     pub(crate) connect: Option<String>,

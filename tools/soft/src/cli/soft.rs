@@ -9,7 +9,7 @@ use clap::Args as ClapArgs;
 /// Flags of `soft`.
 #[derive(ClapArgs, Debug, Clone)]
 #[command(args = refused(&["device", "json", "cpu", "gid_index"]))]
-pub struct Soft {
+pub struct SoftArgs {
     /// Keep what each process posts in a file of its own, FILE.PID, for `rdma-conn trace FILE`; a %p in
     /// FILE stands for the number of the process instead
     #[arg(long, value_name = "FILE")]

@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 /// Flags of `trace`.
 #[derive(ClapArgs, Debug, Clone)]
 #[command(args = refused(&["device", "cpu", "gid_index"]))]
-pub struct Trace {
+pub struct TraceArgs {
     /// Traces, each as `rdma-conn soft --trace FILE` has named it, or a file FILE.PID of it
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,

@@ -8,16 +8,16 @@ use base::{remark, signals};
 use soft_rnic::probe::{Probe, ProbeKind};
 use soft_rnic::udp::{PacketInbox, PacketOutbox, UdpPort};
 
-use super::local::Here;
+use super::local::LocalPort;
 use super::queue_pair;
-use super::report::Report;
+use super::report::DoctorReport;
 
 /// Time within which a signal is noticed.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Counts of the probes that arrived.
 #[derive(Default)]
-struct Heard {
+struct ProbeCounts {
     echoes: u64,
     damaged: u64,
     /// Source address of a probe, and the one that it says it was sent from, if these differ.
@@ -25,14 +25,14 @@ struct Heard {
 }
 
 /// Serves one session.
-pub(super) fn serve(report: &mut Report, name: &str, here: Here) -> Result<()> {
+pub(super) fn serve(report: &mut DoctorReport, name: &str, here: LocalPort) -> Result<()> {
     remark!(
         "listening on {}: run `rdma-conn doctor --device DEVICE --connect {}` at the other end",
         name,
         here.port.local().ip()
     );
     let (mut heard, mut inbox, mut outbox) =
-        (Heard::default(), PacketInbox::default(), PacketOutbox::new(false));
+        (ProbeCounts::default(), PacketInbox::default(), PacketOutbox::new(false));
     let end = loop {
         if let Some(interrupted) = signals::interrupted() {
             bail!(interrupted);
@@ -43,7 +43,7 @@ pub(super) fn serve(report: &mut Report, name: &str, here: Here) -> Result<()> {
         let _ = here.port.wait(None, GLANCE);
     };
     heard.report(report, end.1);
-    let Here { port, path_mtu, .. } = here;
+    let LocalPort { port, path_mtu, .. } = here;
     drop::<UdpPort>(port);
     match end {
         (Probe { kind: ProbeKind::Join, words, .. }, from) => {
@@ -53,13 +53,13 @@ pub(super) fn serve(report: &mut Report, name: &str, here: Here) -> Result<()> {
     }
 }
 
-impl Heard {
+impl ProbeCounts {
     /// Answers the received probes; returns the probe that ends the session, and its source.
     fn take(
         &mut self,
         inbox: &mut PacketInbox,
         outbox: &mut PacketOutbox,
-        here: &Here,
+        here: &LocalPort,
     ) -> Result<Option<(Probe, SocketAddr)>> {
         let local = here.port.local();
         // An error that an earlier packet has met.
@@ -90,7 +90,7 @@ impl Heard {
         }
     }
 
-    fn report(&self, report: &mut Report, from: SocketAddr) {
+    fn report(&self, report: &mut DoctorReport, from: SocketAddr) {
         report.ok("reach", format!("{} packets arrived, the last from {}", self.echoes, from.ip()));
         let remedy = "put both ends on one network: RoCE v2's checksum covers the addresses";
         match (self.translated, self.damaged) {

@@ -6,13 +6,13 @@ use anyhow::{Context, Result};
 use soft_rnic::Roce;
 use soft_rnic::udp::{LocalAddress, UdpPort, abilities, local_addresses, port_holders};
 
-use super::report::Report;
+use super::report::DoctorReport;
 
 /// Receive buffer, in bytes, that a device asks the kernel for.
 const WANTED: u64 = 4 << 20;
 
 /// The device's port, and what is known of its address.
-pub(super) struct Here {
+pub(super) struct LocalPort {
     pub(super) port: UdpPort,
     pub(super) interface: String,
     /// Bytes of payload in a packet, at most.
@@ -22,7 +22,11 @@ pub(super) struct Here {
 /// Tests all that needs no peer; the port, if it could be bound.
 ///
 /// The port that processes share is good enough for a device; tests with a peer need it alone.
-pub(super) fn check(report: &mut Report, roce: &Roce, alone: bool) -> Result<Option<Here>> {
+pub(super) fn check(
+    report: &mut DoctorReport,
+    roce: &Roce,
+    alone: bool,
+) -> Result<Option<LocalPort>> {
     let all = local_addresses().context("cannot list this machine's addresses")?;
     let Some(address) = address(report, roce, &all) else { return Ok(None) };
     let port = port(report, roce, alone);
@@ -30,10 +34,10 @@ pub(super) fn check(report: &mut Report, roce: &Roce, alone: bool) -> Result<Opt
     mtu(report, &address, path_mtu);
     buffers(report);
     offloads(report, roce);
-    Ok(port.map(|port| Here { port, interface: address.interface, path_mtu }))
+    Ok(port.map(|port| LocalPort { port, interface: address.interface, path_mtu }))
 }
 
-fn address(report: &mut Report, roce: &Roce, all: &[LocalAddress]) -> Option<LocalAddress> {
+fn address(report: &mut DoctorReport, roce: &Roce, all: &[LocalAddress]) -> Option<LocalAddress> {
     let own = |address: &&LocalAddress| address.ip == roce.ip;
     // All of 127.0.0.0/8 are addresses of the loopback interface.
     let loopback = |address: &&LocalAddress| roce.ip.is_loopback() && address.ip.is_loopback();
@@ -54,7 +58,7 @@ fn address(report: &mut Report, roce: &Roce, all: &[LocalAddress]) -> Option<Loc
     }
 }
 
-fn port(report: &mut Report, roce: &Roce, alone: bool) -> Option<UdpPort> {
+fn port(report: &mut DoctorReport, roce: &Roce, alone: bool) -> Option<UdpPort> {
     let addr = SocketAddr::new(roce.ip, Roce::UDP_PORT);
     match UdpPort::bind(addr) {
         Ok(port) => {
@@ -84,7 +88,7 @@ fn port(report: &mut Report, roce: &Roce, alone: bool) -> Option<UdpPort> {
     }
 }
 
-fn mtu(report: &mut Report, address: &LocalAddress, path_mtu: usize) {
+fn mtu(report: &mut DoctorReport, address: &LocalAddress, path_mtu: usize) {
     let LocalAddress { interface, mtu, ip } = address;
     let found = format!("{interface} has an MTU of {mtu} bytes, so packets carry up to {path_mtu}");
     let full = if ip.is_ipv4() { 4_168 } else { 4_188 };
@@ -101,7 +105,7 @@ fn mtu(report: &mut Report, address: &LocalAddress, path_mtu: usize) {
     }
 }
 
-fn buffers(report: &mut Report) {
+fn buffers(report: &mut DoctorReport) {
     for (check, name) in [("receive_room", "rmem_max"), ("send_room", "wmem_max")] {
         let read = std::fs::read_to_string(format!("/proc/sys/net/core/{name}"));
         let granted = read.ok().and_then(|text| text.trim().parse::<u64>().ok());
@@ -125,7 +129,7 @@ fn buffers(report: &mut Report) {
     }
 }
 
-fn offloads(report: &mut Report, roce: &Roce) {
+fn offloads(report: &mut DoctorReport, roce: &Roce) {
     let found = abilities(roce.ip);
     let all = [
         (found.cuts, "runs of packets are cut (GSO)"),

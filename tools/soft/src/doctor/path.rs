@@ -9,9 +9,9 @@ use base::signals;
 use soft_rnic::probe::{self, Probe, ProbeKind, SHORTEST};
 use soft_rnic::udp::{PacketInbox, PacketOutbox};
 
-use super::local::Here;
+use super::local::LocalPort;
 use super::queue_pair;
-use super::report::Report;
+use super::report::DoctorReport;
 
 /// Longest time that an answer may take.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -27,7 +27,7 @@ const PATH_MTUS: [usize; 5] = [4_096, 2_048, 1_024, 512, 256];
 
 /// An end that sends echoes.
 struct Prober {
-    here: Here,
+    here: LocalPort,
     peer: SocketAddr,
     inbox: PacketInbox,
     outbox: PacketOutbox,
@@ -35,10 +35,15 @@ struct Prober {
 }
 
 /// A reply, and whether its ICRC fitted.
-type Came = (Probe, bool);
+type ProbeReply = (Probe, bool);
 
 /// Tests the path.
-pub(super) fn check(report: &mut Report, name: &str, here: Here, peer: SocketAddr) -> Result<()> {
+pub(super) fn check(
+    report: &mut DoctorReport,
+    name: &str,
+    here: LocalPort,
+    peer: SocketAddr,
+) -> Result<()> {
     // Each packet in a send of its own: what drops a run would drop many.
     let (inbox, outbox) = (PacketInbox::default(), PacketOutbox::new(false));
     let mut prober = Prober { here, peer, inbox, outbox, sequence: 0 };
@@ -75,7 +80,7 @@ impl Prober {
     }
 
     /// Takes replies for this time, or until `take` has enough.
-    fn receive(&mut self, time: Duration, mut take: impl FnMut(Came) -> bool) -> Result<()> {
+    fn receive(&mut self, time: Duration, mut take: impl FnMut(ProbeReply) -> bool) -> Result<()> {
         let end = host::time::now() + time;
         let local = self.here.port.local();
         loop {
@@ -101,7 +106,7 @@ impl Prober {
     }
 
     /// Sends one echo; returns its reply, and the time that it took.
-    fn echo(&mut self, len: usize) -> Result<Option<(Came, Duration)>> {
+    fn echo(&mut self, len: usize) -> Result<Option<(ProbeReply, Duration)>> {
         let start = host::time::now();
         let (sequence, mut found) = (self.send(ProbeKind::Echo, len)?, None);
         self.receive(PATIENCE, |came| {
@@ -113,7 +118,7 @@ impl Prober {
         Ok(found)
     }
 
-    fn reach(&mut self, report: &mut Report) -> Result<Option<Came>> {
+    fn reach(&mut self, report: &mut DoctorReport) -> Result<Option<ProbeReply>> {
         let peer = self.peer.ip();
         for _ in 0..TRIES {
             if let Some((came, _)) = self.echo(SHORTEST)? {
@@ -142,7 +147,7 @@ impl Prober {
     }
 
     /// Reports whether addresses are translated, or packets rewritten.
-    fn translation(&self, report: &mut Report, reply: &Probe, fits: bool) -> bool {
+    fn translation(&self, report: &mut DoctorReport, reply: &Probe, fits: bool) -> bool {
         let (own, seen) = (self.here.port.local(), reply.addr);
         let remedy = "RoCE v2's checksum covers the addresses, and all packets are dropped: put both ends on \
                       one network (containers: on one bridge, or on the host's network), or into one VPN";
@@ -166,7 +171,7 @@ impl Prober {
         false
     }
 
-    fn round_trips(&mut self, report: &mut Report) -> Result<()> {
+    fn round_trips(&mut self, report: &mut DoctorReport) -> Result<()> {
         let mut times = Vec::new();
         for _ in 0..ROUND_TRIPS {
             times.extend(self.echo(SHORTEST)?.map(|(_, time)| time));
@@ -184,7 +189,7 @@ impl Prober {
 
     /// The largest path MTU whose packets pass both ways; `far` is what the peer's interface
     /// permits.
-    fn path_mtu(&mut self, report: &mut Report, far: usize) -> Result<Option<usize>> {
+    fn path_mtu(&mut self, report: &mut DoctorReport, far: usize) -> Result<Option<usize>> {
         let most = self.here.path_mtu.min(far.max(PATH_MTUS[4]));
         let mut passes = None;
         for mtu in PATH_MTUS.into_iter().filter(|mtu| *mtu <= most) {
@@ -218,10 +223,10 @@ impl Prober {
         Ok(None)
     }
 
-    fn loss(&mut self, report: &mut Report) -> Result<()> {
+    fn loss(&mut self, report: &mut DoctorReport) -> Result<()> {
         let first = self.sequence;
         let mut came = vec![false; PACKETS as usize];
-        let mut note = |(probe, _): Came| {
+        let mut note = |(probe, _): ProbeReply| {
             let number = probe.sequence.wrapping_sub(first + 1) as usize;
             if let Some(came) = came.get_mut(number) {
                 *came = true;

@@ -16,7 +16,7 @@ use rdma_conn::verbs_safe::{
 use soft_rnic::probe::{Probe, ProbeKind, SHORTEST};
 use soft_rnic::udp::{PacketOutbox, UdpPort};
 
-use super::report::Report;
+use super::report::DoctorReport;
 
 /// Messages; the last one takes several packets.
 const MESSAGES: u32 = 16;
@@ -30,15 +30,15 @@ const AGAIN: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_millis(1_000);
 
 /// Two queue pairs of a device.
-struct Pairs {
+struct TestPairs {
     cq: CompletionQueue,
     connection: RawEnd,
     datagrams: RawEnd,
     until: Instant,
 }
 
-impl Pairs {
-    fn new(name: &str) -> Result<Pairs> {
+impl TestPairs {
+    fn new(name: &str) -> Result<TestPairs> {
         let device = device::open(Some(name))?;
         let cq = device.context().create_cq(CqConfig::new(128))?;
         let of = |transport, send_slot_bytes, slot_bytes| {
@@ -58,7 +58,7 @@ impl Pairs {
         };
         let connection = of(Transport::Rc, LONG as usize, LONG as usize)?;
         let datagrams = of(Transport::Ud { qkey: QKEY }, 8, 8)?;
-        Ok(Pairs { cq, connection, datagrams, until: host::time::now() + LIMIT })
+        Ok(TestPairs { cq, connection, datagrams, until: host::time::now() + LIMIT })
     }
 
     /// Polls for this time, or until `take` has what it waits for.
@@ -104,8 +104,13 @@ fn endpoint(ip: IpAddr, qp_num: u32, psn: u32) -> Endpoint {
 }
 
 /// Has the other end make a connection, and sends messages over it.
-pub(super) fn lead(report: &mut Report, name: &str, peer: SocketAddr, mtu: usize) -> Result<()> {
-    let result = Pairs::new(name).and_then(|mut pairs| {
+pub(super) fn lead(
+    report: &mut DoctorReport,
+    name: &str,
+    peer: SocketAddr,
+    mtu: usize,
+) -> Result<()> {
+    let result = TestPairs::new(name).and_then(|mut pairs| {
         let their = join(&mut pairs, peer)?;
         pairs.connection.join(&their, mtu as u32)?;
         let mut times = Vec::new();
@@ -129,7 +134,7 @@ pub(super) fn lead(report: &mut Report, name: &str, peer: SocketAddr, mtu: usize
     Ok(())
 }
 
-fn fail(report: &mut Report, error: &anyhow::Error) {
+fn fail(report: &mut DoctorReport, error: &anyhow::Error) {
     let known = device::peer_unreached().unwrap_or_else(|| {
         "the tests above have passed: try again, and with `pcap=FILE` behind the device's name for a capture".into()
     });
@@ -137,7 +142,7 @@ fn fail(report: &mut Report, error: &anyhow::Error) {
 }
 
 /// Says which queue pairs there are until the other end names its own.
-fn join(pairs: &mut Pairs, peer: SocketAddr) -> Result<Endpoint> {
+fn join(pairs: &mut TestPairs, peer: SocketAddr) -> Result<Endpoint> {
     let (ours, told) = (pairs.connection.endpoint(), pairs.datagrams.endpoint());
     // The queue pair for datagrams is ready to receive when it has someone to send to: itself will
     // do.
@@ -172,7 +177,7 @@ fn join(pairs: &mut Pairs, peer: SocketAddr) -> Result<Endpoint> {
 }
 
 /// Sends one message; returns the time until it was acknowledged.
-fn send(pairs: &mut Pairs, len: u32) -> Result<Duration> {
+fn send(pairs: &mut TestPairs, len: u32) -> Result<Duration> {
     let start = host::time::now();
     let queue = &mut pairs.connection.queues.send;
     let slot = queue.next_slot().context("as many slots as requests")?;
@@ -197,7 +202,7 @@ fn send(pairs: &mut Pairs, len: u32) -> Result<Duration> {
 
 /// Makes a connection to the queue pair that the words name, and receives the messages.
 pub(super) fn follow(
-    report: &mut Report,
+    report: &mut DoctorReport,
     name: &str,
     from: SocketAddr,
     words: [u32; 4],
@@ -221,7 +226,7 @@ pub(super) fn follow(
 
 fn receive(name: &str, from: SocketAddr, words: [u32; 4], mtu: usize) -> Result<u32> {
     let [num, psn, datagrams, datagrams_psn] = words;
-    let mut pairs = Pairs::new(name)?;
+    let mut pairs = TestPairs::new(name)?;
     pairs.connection.join(&endpoint(from.ip(), num, psn), mtu as u32)?;
     let to = pairs.datagrams.reach(&endpoint(from.ip(), datagrams, datagrams_psn), QKEY)?;
     let ours = pairs.connection.endpoint();

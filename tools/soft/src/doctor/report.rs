@@ -1,18 +1,18 @@
 //! Tests, with their results and the remedies.
 
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::say;
 use serde::Serialize;
 
 /// Tests have failed; their lines have said why.
 #[derive(Debug, thiserror::Error)]
 #[error("failed: {0}")]
-pub struct Failed(String);
+pub struct TestsFailed(String);
 
 /// Result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub(super) enum TestVerdict {
     Ok,
     /// It works, and could work better.
     Warning,
@@ -21,26 +21,26 @@ pub(super) enum Verdict {
 
 /// One line.
 #[derive(Serialize)]
-struct Line<'a> {
+struct DoctorLine<'a> {
     check: &'a str,
-    verdict: Verdict,
+    verdict: TestVerdict,
     found: &'a str,
     remedy: Option<&'a str>,
 }
 
 /// Prints each test as it is done.
-pub(super) struct Report {
+pub(super) struct DoctorReport {
     json: bool,
     failed: Vec<&'static str>,
 }
 
-impl Report {
-    pub(super) fn new(json: bool) -> Report {
-        Report { json, failed: Vec::new() }
+impl DoctorReport {
+    pub(super) fn new(json: bool) -> DoctorReport {
+        DoctorReport { json, failed: Vec::new() }
     }
 
     pub(super) fn ok(&mut self, check: &'static str, found: impl AsRef<str>) {
-        self.add(check, Verdict::Ok, found.as_ref(), None);
+        self.add(check, TestVerdict::Ok, found.as_ref(), None);
     }
 
     pub(super) fn warn(
@@ -49,7 +49,7 @@ impl Report {
         found: impl AsRef<str>,
         remedy: impl AsRef<str>,
     ) {
-        self.add(check, Verdict::Warning, found.as_ref(), Some(remedy.as_ref()));
+        self.add(check, TestVerdict::Warning, found.as_ref(), Some(remedy.as_ref()));
     }
 
     pub(super) fn fail(
@@ -59,20 +59,20 @@ impl Report {
         remedy: impl AsRef<str>,
     ) {
         self.failed.push(check);
-        self.add(check, Verdict::Failed, found.as_ref(), Some(remedy.as_ref()));
+        self.add(check, TestVerdict::Failed, found.as_ref(), Some(remedy.as_ref()));
     }
 
-    fn add(&self, check: &str, verdict: Verdict, found: &str, remedy: Option<&str>) {
+    fn add(&self, check: &str, verdict: TestVerdict, found: &str, remedy: Option<&str>) {
         if self.json {
             // Text and numbers only: it cannot fail.
-            let line = serde_json::to_string(&Line { check, verdict, found, remedy });
+            let line = serde_json::to_string(&DoctorLine { check, verdict, found, remedy });
             say!("{}", line.unwrap_or_default());
             return;
         }
         let word = match verdict {
-            Verdict::Ok => "ok",
-            Verdict::Warning => "warning",
-            Verdict::Failed => "FAILED",
+            TestVerdict::Ok => "ok",
+            TestVerdict::Warning => "warning",
+            TestVerdict::Failed => "FAILED",
         };
         say!("{word:8} {check:12} {found}");
         if let Some(remedy) = remedy {
@@ -80,11 +80,11 @@ impl Report {
         }
     }
 
-    /// The command's end: [`Failed`] if a test has.
-    pub(super) fn finish(self) -> Outcome {
+    /// The command's end: [`TestsFailed`] if a test has.
+    pub(super) fn finish(self) -> CommandResult {
         match &self.failed[..] {
             [] => Ok(()),
-            failed => Err(Failed(failed.join(", ")).into()),
+            failed => Err(TestsFailed(failed.join(", ")).into()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use object::Endianness;
 use object::elf::{DT_SONAME, ELFDATA2LSB, EM_X86_64, FileHeader64};
 use object::read::elf::{Dyn, FileHeader};
@@ -14,7 +14,7 @@ const FILE: &str = "librdma_conn_soft.so";
 const SONAME: &[u8] = b"libibverbs.so.1";
 
 /// Finds the library, and checks that programs take it for libibverbs.
-pub(super) fn find() -> Result<PathBuf, Failure> {
+pub(super) fn find() -> Result<PathBuf, CommandError> {
     let found = match std::env::var_os(LIBRARY) {
         Some(path) => PathBuf::from(path),
         None => std::env::current_exe()?.with_file_name(FILE),
@@ -22,14 +22,14 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
     // The dynamic linker looks a relative name up in the folder where a program is started, and
     // takes spaces and colons for ends of names.
     let path = std::fs::canonicalize(&found).map_err(|e| {
-        Failure::msg(format!(
+        CommandError::msg(format!(
             "{}: {e}: build the library (`cargo build --release --package soft-rnic-abi` in the \
              repository gives target/release/{FILE}), and put it beside rdma-conn or name it in {LIBRARY}",
             found.display()
         ))
     })?;
     if path.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
-        return Err(Failure::msg(format!(
+        return Err(CommandError::msg(format!(
             "{}: the dynamic linker preloads no file with a space or a colon in its path: name a \
              copy elsewhere in {LIBRARY}",
             path.display()
@@ -40,8 +40,8 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
 }
 
 /// Fails if a program would not take the file for libibverbs.
-fn check(path: &Path) -> Result<(), Failure> {
-    let refused = |why: String| Failure::msg(format!("{}: {why}", path.display()));
+fn check(path: &Path) -> Result<(), CommandError> {
+    let refused = |why: String| CommandError::msg(format!("{}: {why}", path.display()));
     let advice = format!("name {FILE} in {LIBRARY}");
     let data = std::fs::read(path).map_err(|e| refused(format!("{e}: {advice}")))?;
     match soname(&data) {

@@ -7,13 +7,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use base::outcome::{Failure, usage};
+use base::outcome::{CommandError, usage};
 use object::Endianness;
 use object::elf::{EM_X86_64, FileHeader64, PT_DYNAMIC, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
 
 /// The file that a shell would run: in the folders of PATH, unless the name has a slash.
-pub(super) fn find(name: &OsStr, folders: Option<&OsStr>) -> Result<PathBuf, Failure> {
+pub(super) fn find(name: &OsStr, folders: Option<&OsStr>) -> Result<PathBuf, CommandError> {
     let shown = name.to_string_lossy();
     let missing = || usage(format!("{shown}: no such program: name one that can be run"));
     if name.as_bytes().contains(&b'/') {
@@ -39,7 +39,7 @@ fn is_executable(path: &Path) -> bool {
 const SCRIPTS: u32 = 5;
 
 /// Fails, with the reason, if nothing would be preloaded into the program.
-pub(super) fn check(path: &Path) -> Result<(), Failure> {
+pub(super) fn check(path: &Path) -> Result<(), CommandError> {
     let mut path = path.to_owned();
     for _ in 0..SCRIPTS {
         check_mode(&path)?;
@@ -52,12 +52,12 @@ pub(super) fn check(path: &Path) -> Result<(), Failure> {
     Err(refused(&path, "it is a script of a script of a script: name the last interpreter"))
 }
 
-fn refused(path: &Path, why: &str) -> Failure {
+fn refused(path: &Path, why: &str) -> CommandError {
     usage(format!("{}: {why}", path.display()))
 }
 
 /// Programs that run with others' rights take no library of the user's.
-fn check_mode(path: &Path) -> Result<(), Failure> {
+fn check_mode(path: &Path) -> Result<(), CommandError> {
     const SET_ID: u32 = 0o6000;
     let meta = path.metadata().map_err(|e| refused(path, &e.to_string()))?;
     if meta.mode() & SET_ID != 0 {
@@ -79,7 +79,7 @@ fn check_mode(path: &Path) -> Result<(), Failure> {
 }
 
 /// The first part of the file: program headers follow the file's header in what linkers make.
-fn start(path: &Path) -> Result<Vec<u8>, Failure> {
+fn start(path: &Path) -> Result<Vec<u8>, CommandError> {
     const BYTES: u64 = 64 << 10;
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(BYTES).read_to_end(&mut start));
@@ -95,7 +95,7 @@ fn interpreter(start: &[u8]) -> Option<PathBuf> {
     Some(Path::new(OsStr::from_bytes(words.next()?)).to_owned())
 }
 
-fn check_elf(path: &Path, start: &[u8]) -> Result<(), Failure> {
+fn check_elf(path: &Path, start: &[u8]) -> Result<(), CommandError> {
     let not_ours = || refused(path, "it is no program for x86-64: the library is");
     let header = FileHeader64::<Endianness>::parse(start).map_err(|_| not_ours())?;
     let endian = header.endian().map_err(|_| not_ours())?;

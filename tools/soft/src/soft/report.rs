@@ -4,28 +4,28 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use base::outcome::{Failure, printable, usage};
+use base::outcome::{CommandError, printable, usage};
 use maud::{PreEscaped, html};
 use serde::Serialize;
 use soft_rnic::check::CheckedProcess;
 
 /// Format of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum ReportFormat {
     Junit,
     Json,
 }
 
 /// A file that is asked for.
 #[derive(Debug)]
-pub(super) struct Report {
-    format: Format,
+pub(super) struct ReportFile {
+    format: ReportFormat,
     file: PathBuf,
 }
 
 /// Result of a run.
 #[derive(Serialize)]
-pub(super) struct Run<'a> {
+pub(super) struct ProgramRun<'a> {
     /// The program, and its arguments.
     pub(super) command: &'a [String],
     /// As a shell has it.
@@ -41,7 +41,7 @@ pub(super) struct Run<'a> {
 }
 
 #[derive(Serialize)]
-struct Process<'a> {
+struct ReportedProcess<'a> {
     process: u32,
     program: &'a str,
     findings: &'a [String],
@@ -49,7 +49,7 @@ struct Process<'a> {
 }
 
 fn processes<S: serde::Serializer>(all: &[CheckedProcess], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(all.iter().map(|of| Process {
+    to.collect_seq(all.iter().map(|of| ReportedProcess {
         process: of.process,
         program: &of.program,
         findings: &of.findings,
@@ -57,27 +57,27 @@ fn processes<S: serde::Serializer>(all: &[CheckedProcess], to: S) -> Result<S::O
     }))
 }
 
-impl Report {
+impl ReportFile {
     /// The words behind `--report`: a format, and a file in a folder that is there.
-    pub(super) fn of(words: &[OsString]) -> Result<Option<Report>, Failure> {
+    pub(super) fn parse(words: &[OsString]) -> Result<Option<ReportFile>, CommandError> {
         let [format, file] = words else { return Ok(None) };
         let format = match format.as_encoded_bytes() {
-            b"junit" => Format::Junit,
-            b"json" => Format::Json,
+            b"junit" => ReportFormat::Junit,
+            b"json" => ReportFormat::Json,
             _ => {
                 let shown = printable(&format.to_string_lossy());
                 return Err(usage(format!("--report {shown}: write --report junit FILE, or json")));
             }
         };
         let file = file_in_a_folder("--report", Path::new(file))?;
-        Ok(Some(Report { format, file }))
+        Ok(Some(ReportFile { format, file }))
     }
 
     /// Writes the file; an older one is replaced.
-    pub(super) fn write(&self, run: &Run<'_>) -> io::Result<()> {
+    pub(super) fn write(&self, run: &ProgramRun<'_>) -> io::Result<()> {
         let text = match self.format {
-            Format::Junit => junit(run),
-            Format::Json => serde_json::to_string(run)? + "\n",
+            ReportFormat::Junit => junit(run),
+            ReportFormat::Json => serde_json::to_string(run)? + "\n",
         };
         let said = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", self.file.display()));
         std::fs::write(&self.file, text).map_err(said)
@@ -85,7 +85,7 @@ impl Report {
 }
 
 /// A suite for each process, and in it a case for each finding, or one that has passed.
-fn junit(run: &Run<'_>) -> String {
+fn junit(run: &ProgramRun<'_>) -> String {
     let suite = |of: &CheckedProcess| {
         let notes: &[String] = if run.counts_notes { &of.notes } else { &[] };
         let failures: Vec<_> = of.findings.iter().chain(notes).map(|text| xml(text)).collect();
@@ -135,7 +135,7 @@ fn xml(text: &str) -> String {
 }
 
 /// The whole name of a file that a flag names.
-pub(super) fn file_in_a_folder(flag: &str, file: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn file_in_a_folder(flag: &str, file: &Path) -> Result<PathBuf, CommandError> {
     let file = std::path::absolute(file)
         .map_err(|e| usage(format!("{flag} {}: {e}: name a file", file.display())))?;
     let folder = file.parent().unwrap_or(&file);

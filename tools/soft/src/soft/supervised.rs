@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
-use base::outcome::Outcome;
+use base::outcome::CommandResult;
 use base::{remark, signals};
 use host::sync::Mutex;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -22,23 +22,23 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 use soft_rnic::check::{CheckedProcess, RECORD, STATUS, read};
 
-use super::report::{Report, Run};
+use super::report::{ProgramRun, ReportFile};
 
 /// Condition that makes the command fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fails {
+pub(super) enum FailCondition {
     Never,
     WithFindings,
     WithNotes,
 }
 
-impl Fails {
+impl FailCondition {
     /// By the value of `--check`.
-    pub(super) fn of(check: &str) -> Fails {
+    pub(super) fn from_flag(check: &str) -> FailCondition {
         match check {
-            "fail" => Fails::WithFindings,
-            "strict" => Fails::WithNotes,
-            _ => Fails::Never,
+            "fail" => FailCondition::WithFindings,
+            "strict" => FailCondition::WithNotes,
+            _ => FailCondition::Never,
         }
     }
 
@@ -49,11 +49,11 @@ impl Fails {
             (with(|of| !of.findings.is_empty()), with(|of| !of.notes.is_empty()));
         let of = |n, what| format!("{n} of {} processes that opened a device: {what}", all.len());
         match self {
-            Fails::Never => None,
+            FailCondition::Never => None,
             // Whatever the program says: a test that checks nothing is none.
             _ if all.is_empty() => Some("no process opened a device: nothing was checked".into()),
             _ if findings > 0 => Some(of(findings, "findings")),
-            Fails::WithNotes if notes > 0 => Some(of(notes, "notes")),
+            FailCondition::WithNotes if notes > 0 => Some(of(notes, "notes")),
             _ => None,
         }
     }
@@ -63,20 +63,20 @@ impl Fails {
 pub(super) fn run(
     mut program: Command,
     words: &[String],
-    (fails, report): (Fails, Option<&Report>),
-) -> Outcome {
+    (fails, report): (FailCondition, Option<&ReportFile>),
+) -> CommandResult {
     let record = File::from(memfd_create("rdma-conn check", MemfdFlags::CLOEXEC)?);
     program.env(RECORD, format!("/proc/{}/fd/{}", std::process::id(), record.as_raw_fd()));
     let status = shells(supervise(&mut program)?);
     let processes = read(record)?;
     let why = fails.judge(&processes);
     if let Some(report) = report {
-        report.write(&Run {
+        report.write(&ProgramRun {
             command: words,
             program_status: status,
             failed: why.is_some(),
             why: why.as_deref(),
-            counts_notes: fails == Fails::WithNotes,
+            counts_notes: fails == FailCondition::WithNotes,
             processes: &processes,
         })?;
     }
@@ -95,13 +95,13 @@ fn shells(status: ExitStatus) -> i32 {
 const PASSED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// The program, from its start until it has ended; its number is its own meanwhile.
-type Running = Arc<Mutex<Option<Pid>>>;
+type RunningProgram = Arc<Mutex<Option<Pid>>>;
 
 /// Starts the program, passes signals on to it, and waits for its end.
 fn supervise(program: &mut Command) -> io::Result<ExitStatus> {
     let heard = PASSED.into_iter().filter(|signal| signals::is_heard(*signal));
     let signals = SignalsInfo::<WithRawSiginfo>::new(heard)?;
-    let running = Running::default();
+    let running = RunningProgram::default();
     // A signal that arrives before the program has started waits for the start.
     let mut starting = running.lock();
     let passing = Arc::clone(&running);
@@ -113,7 +113,7 @@ fn supervise(program: &mut Command) -> io::Result<ExitStatus> {
 }
 
 /// Passes signals on. Those of the kernel are a terminal's, which the program gets as well.
-fn pass(mut signals: SignalsInfo<WithRawSiginfo>, running: &Running) {
+fn pass(mut signals: SignalsInfo<WithRawSiginfo>, running: &RunningProgram) {
     for info in signals.forever() {
         let is_a_process = info.si_code <= 0;
         let Some(signal) = Signal::from_named_raw(info.si_signo).filter(|_| is_a_process) else {
@@ -125,7 +125,7 @@ fn pass(mut signals: SignalsInfo<WithRawSiginfo>, running: &Running) {
     }
 }
 
-fn wait(child: &mut Child, running: &Running) -> io::Result<ExitStatus> {
+fn wait(child: &mut Child, running: &RunningProgram) -> io::Result<ExitStatus> {
     let ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     let program = Pid::from_child(child);
     while matches!(waitid(WaitId::Pid(program), ends), Err(Errno::INTR)) {}

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use base::outcome::{Failure, printable, usage};
+use base::outcome::{CommandError, printable, usage};
 use base::remark;
 use rustix::fs::OFlags;
 use soft_rnic::trace::{self, Trace, TraceError};
@@ -17,48 +17,48 @@ const MOST_FILES: usize = 1024;
 
 /// A trace that was read.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ReadTrace {
     pub(super) file: PathBuf,
     pub(super) trace: Trace,
-    pub(super) process: Process,
+    pub(super) process: ProcessState,
 }
 
 /// State of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Process {
+pub(super) enum ProcessState {
     Running,
     Stopped,
     Ended,
 }
 
-impl Process {
+impl ProcessState {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Process::Running => "running",
-            Process::Stopped => "stopped",
-            Process::Ended => "ended",
+            ProcessState::Running => "running",
+            ProcessState::Stopped => "stopped",
+            ProcessState::Ended => "ended",
         }
     }
 
     /// The process of this number, if it is still the one that started then: a number is used
     /// again.
-    fn of(number: u32, started: u64) -> Process {
+    fn query(number: u32, started: u64) -> ProcessState {
         let text = std::fs::read(format!("/proc/{number}/stat")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         if trace::started(number) != Some(started) {
-            return Process::Ended;
+            return ProcessState::Ended;
         }
         // 4711 (program) S …
         match text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().bytes().next()) {
-            Some(b'Z' | b'X') | None => Process::Ended,
-            Some(b'T' | b't') => Process::Stopped,
-            _ => Process::Running,
+            Some(b'Z' | b'X') | None => ProcessState::Ended,
+            Some(b'T' | b't') => ProcessState::Stopped,
+            _ => ProcessState::Running,
         }
     }
 }
 
 /// Reads all traces that are named.
-pub(super) fn read(names: &[PathBuf]) -> Result<Vec<Found>, Failure> {
+pub(super) fn read(names: &[PathBuf]) -> Result<Vec<ReadTrace>, CommandError> {
     let mut found = Vec::new();
     for name in names {
         let files = named(name)?;
@@ -68,7 +68,7 @@ pub(super) fn read(names: &[PathBuf]) -> Result<Vec<Found>, Failure> {
         let is_one = files.len() == 1;
         for file in files {
             match read_one(&file) {
-                Ok(trace) => found.push(Found::of(file, trace)),
+                Ok(trace) => found.push(ReadTrace::new(file, trace)),
                 Err(failure) if is_one => return Err(failure),
                 // The others are worth reading all the same.
                 Err(failure) => remark!("rdma-conn: {}", printable(&format!("{failure:#}"))),
@@ -78,15 +78,15 @@ pub(super) fn read(names: &[PathBuf]) -> Result<Vec<Found>, Failure> {
     Ok(found)
 }
 
-impl Found {
-    fn of(file: PathBuf, trace: Trace) -> Found {
-        let process = Process::of(trace.process, trace.started);
-        Found { file, trace, process }
+impl ReadTrace {
+    fn new(file: PathBuf, trace: Trace) -> ReadTrace {
+        let process = ProcessState::query(trace.process, trace.started);
+        ReadTrace { file, trace, process }
     }
 }
 
 /// The file, or those of the processes that were given this name.
-fn named(name: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn named(name: &Path) -> Result<Vec<PathBuf>, CommandError> {
     if name.symlink_metadata().is_ok() {
         return Ok(vec![name.to_owned()]);
     }
@@ -118,8 +118,8 @@ fn named(name: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files.into_iter().map(|(_, name)| folder.join(name)).collect())
 }
 
-fn read_one(file: &Path) -> Result<Trace, Failure> {
-    let said = |e: std::io::Error| Failure::new(e).context(file.display().to_string());
+fn read_one(file: &Path) -> Result<Trace, CommandError> {
+    let said = |e: std::io::Error| CommandError::new(e).context(file.display().to_string());
     let mut opened = open(file).map_err(said)?;
     if !opened.metadata().map_err(said)?.is_file() {
         return Err(usage(format!("{}: no file: {ADVICE}", file.display())));
@@ -130,7 +130,7 @@ fn read_one(file: &Path) -> Result<Trace, Failure> {
             usage(format!("{}: {e}: read it with the rdma-conn that wrote it", file.display()))
         }
         TraceError::Io(e) if e.kind() != ErrorKind::UnexpectedEof => said(e),
-        _ => Failure::msg(format!("{}: {e}: run the program again", file.display())),
+        _ => CommandError::msg(format!("{}: {e}: run the program again", file.display())),
     })
 }
 

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use serde::{Serialize, Serializer};
 use soft_rnic::trace::{Event, Stage, TracedCq};
 
-use super::why::{self, Of, Outstanding, Queue, Report, Why};
+use super::why::{self, Outstanding, ProcessFindings, QueueOwner, StuckQueue, StuckReason};
 
 #[derive(Serialize)]
-pub(super) struct Line<'a> {
+pub(super) struct TraceLine<'a> {
     file: String,
     process: u32,
     program: &'a str,
@@ -16,9 +16,9 @@ pub(super) struct Line<'a> {
     began_ns: u64,
     last_event_ns: u64,
     queues: Vec<Queued<'a>>,
-    completion_queues: Vec<Completions>,
+    completion_queues: Vec<CqJson>,
     failed: Vec<Happened>,
-    ended: Vec<Ended<'a>>,
+    ended: Vec<FailedQpJson<'a>>,
     torn: u64,
     left_out: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -28,13 +28,13 @@ pub(super) struct Line<'a> {
 #[derive(Serialize)]
 struct Queued<'a> {
     #[serde(flatten)]
-    of: Name,
-    requests: Vec<Request<'a>>,
+    of: ObjectJson,
+    requests: Vec<RequestJson<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Name {
+enum ObjectJson {
     Pair {
         qp_num: u32,
         transport: &'static str,
@@ -64,7 +64,7 @@ enum Name {
 }
 
 #[derive(Serialize)]
-struct Request<'a> {
+struct RequestJson<'a> {
     wr_id: u64,
     operation: &'static str,
     imm: bool,
@@ -75,11 +75,11 @@ struct Request<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'static str>,
     #[serde(serialize_with = "in_words")]
-    why: Why<'a>,
+    why: StuckReason<'a>,
 }
 
 #[derive(Serialize)]
-struct Completions {
+struct CqJson {
     cq: u32,
     unpolled: u32,
     overrun: bool,
@@ -102,7 +102,7 @@ struct Happened {
 }
 
 #[derive(Serialize)]
-struct Ended<'a> {
+struct FailedQpJson<'a> {
     qp_num: u32,
     state: &'static str,
     time_ns: u64,
@@ -115,8 +115,8 @@ struct Ended<'a> {
     peer_why: Option<&'a str>,
 }
 
-fn ended<'a>(end: &why::Ended<'a>) -> Ended<'a> {
-    Ended {
+fn ended<'a>(end: &why::FailedQp<'a>) -> FailedQpJson<'a> {
+    FailedQpJson {
         qp_num: end.number,
         state: end.state,
         time_ns: end.time_ns,
@@ -127,10 +127,10 @@ fn ended<'a>(end: &why::Ended<'a>) -> Ended<'a> {
     }
 }
 
-impl<'a> Line<'a> {
-    pub(super) fn of(report: &'a Report<'a>) -> Line<'a> {
+impl<'a> TraceLine<'a> {
+    pub(super) fn from_findings(report: &'a ProcessFindings<'a>) -> TraceLine<'a> {
         let trace = &report.found.trace;
-        Line {
+        TraceLine {
             file: report.found.file.display().to_string(),
             process: trace.process,
             program: &trace.program,
@@ -148,11 +148,11 @@ impl<'a> Line<'a> {
     }
 }
 
-fn queue<'a>(queue: &'a Queue<'a>) -> Queued<'a> {
+fn queue<'a>(queue: &'a StuckQueue<'a>) -> Queued<'a> {
     let peer = queue.peer.as_ref();
     let of = match queue.of {
-        Of::Shared(shared) => Name::Shared { srq: shared.number },
-        Of::Pair(pair) => Name::Pair {
+        QueueOwner::Shared(shared) => ObjectJson::Shared { srq: shared.number },
+        QueueOwner::Pair(pair) => ObjectJson::Pair {
             qp_num: pair.number,
             transport: pair.transport,
             state: pair.state,
@@ -171,7 +171,7 @@ fn queue<'a>(queue: &'a Queue<'a>) -> Queued<'a> {
     Queued { of, requests: queue.sends.iter().chain(&queue.receives).map(request).collect() }
 }
 
-fn request<'a>(one: &'a Outstanding<'a>) -> Request<'a> {
+fn request<'a>(one: &'a Outstanding<'a>) -> RequestJson<'a> {
     let request = one.request;
     let (stage, status) = match request.stage {
         Stage::Sent => ("sent", None),
@@ -179,7 +179,7 @@ fn request<'a>(one: &'a Outstanding<'a>) -> Request<'a> {
         Stage::Completed(status) => ("completed", Some(status)),
         _ => ("queued", None),
     };
-    Request {
+    RequestJson {
         wr_id: request.wr_id,
         operation: request.operation,
         imm: request.has_imm,
@@ -192,12 +192,12 @@ fn request<'a>(one: &'a Outstanding<'a>) -> Request<'a> {
     }
 }
 
-fn in_words<S: Serializer>(why: &Why<'_>, to: S) -> Result<S::Ok, S::Error> {
+fn in_words<S: Serializer>(why: &StuckReason<'_>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(why)
 }
 
-fn completions(cq: &TracedCq) -> Completions {
-    Completions { cq: cq.number, unpolled: cq.unpolled, overrun: cq.has_overrun }
+fn completions(cq: &TracedCq) -> CqJson {
+    CqJson { cq: cq.number, unpolled: cq.unpolled, overrun: cq.has_overrun }
 }
 
 fn happened(event: &Event) -> Happened {

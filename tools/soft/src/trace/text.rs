@@ -5,10 +5,10 @@ use std::time::Duration;
 use base::say;
 use soft_rnic::trace::Event;
 
-use super::files::Process;
-use super::why::{Of, Outstanding, Queue, Report, count, id};
+use super::files::ProcessState;
+use super::why::{Outstanding, ProcessFindings, QueueOwner, StuckQueue, count, id};
 
-pub(super) fn print(report: &Report<'_>, shown: usize) {
+pub(super) fn print(report: &ProcessFindings<'_>, shown: usize) {
     let (found, trace) = (report.found, &report.found.trace);
     say!(
         "process {} ({}), {}: {}",
@@ -42,7 +42,7 @@ pub(super) fn print(report: &Report<'_>, shown: usize) {
 }
 
 /// Requests that have failed, as far as the log goes back, and queue pairs with them.
-fn print_failures(report: &Report<'_>, shown: usize) {
+fn print_failures(report: &ProcessFindings<'_>, shown: usize) {
     let last_ns = report.found.trace.last_ns;
     let alike = |one: &&Event, other: &&Event| {
         let of = |event: &Event| (event.number, event.operation, event.status);
@@ -83,7 +83,7 @@ fn print_failures(report: &Report<'_>, shown: usize) {
 }
 
 /// Prints the number of things that the trace has not kept.
-fn print_losses(report: &Report<'_>) {
+fn print_losses(report: &ProcessFindings<'_>) {
     let trace = &report.found.trace;
     if trace.left_out > 0 {
         let objects = count(trace.left_out as usize, "object");
@@ -96,19 +96,19 @@ fn print_losses(report: &Report<'_>) {
 }
 
 /// From the last event to now, of a process that is there.
-fn idle_ns(report: &Report<'_>) -> Option<u64> {
-    let is_there = report.found.process != Process::Ended;
+fn idle_ns(report: &ProcessFindings<'_>) -> Option<u64> {
+    let is_there = report.found.process != ProcessState::Ended;
     host::time::monotonic_ns().checked_sub(report.found.trace.last_ns).filter(|_| is_there)
 }
 
-fn print_queue(queue: &Queue<'_>, shown: usize) {
+fn print_queue(queue: &StuckQueue<'_>, shown: usize) {
     match &queue.of {
-        Of::Pair(pair) => {
+        QueueOwner::Pair(pair) => {
             let peer = pair.peer.map(|peer| format!(", peer {peer:#08x}")).unwrap_or_default();
             let at = pair.peer_address.map(|at| format!(" at {at}")).unwrap_or_default();
             say!("  QP {:#08x}: {}, {}{peer}{at}", pair.number, pair.transport, pair.state);
         }
-        Of::Shared(shared) => say!("  SRQ {}", shared.number),
+        QueueOwner::Shared(shared) => say!("  SRQ {}", shared.number),
     }
     if let Some(peer) = &queue.peer {
         let (process, does) = (peer.found.trace.process, peer.found.process.name());

@@ -8,10 +8,10 @@ use soft_rnic::trace::{
     TracedWaitReason,
 };
 
-use super::files::Found;
+use super::files::ReadTrace;
 
 /// The traces that are known, and where in them what has a number is.
-pub(super) struct Known<'a> {
+pub(super) struct KnownTraces<'a> {
     traces: Vec<Numbers<'a>>,
     /// The first queue pair of a number, and the trace that it is in.
     pairs: HashMap<u32, (usize, &'a TracedQp)>,
@@ -21,15 +21,15 @@ pub(super) struct Known<'a> {
 
 /// Objects of one trace, by their numbers.
 struct Numbers<'a> {
-    found: &'a Found,
+    found: &'a ReadTrace,
     completion_queues: HashMap<u32, &'a TracedCq>,
     shared_queues: HashMap<u32, &'a SharedQueue>,
     /// Shared receive queues that queue pairs take from.
     used: HashSet<u32>,
 }
 
-impl<'a> Known<'a> {
-    pub(super) fn of(all: &'a [Found]) -> Known<'a> {
+impl<'a> KnownTraces<'a> {
+    pub(super) fn index(all: &'a [ReadTrace]) -> KnownTraces<'a> {
         let (mut pairs, mut ended) = (HashMap::new(), HashMap::new());
         for (nth, found) in all.iter().enumerate() {
             for pair in &found.trace.queue_pairs {
@@ -38,12 +38,12 @@ impl<'a> Known<'a> {
             let why = ends(&found.trace).into_iter().map(|end| (end.number, end.why));
             ended.extend(why.map(|(number, why)| (number, (found.trace.process, why))));
         }
-        Known { traces: all.iter().map(Numbers::of).collect(), pairs, ended }
+        KnownTraces { traces: all.iter().map(Numbers::from_trace).collect(), pairs, ended }
     }
 }
 
 impl<'a> Numbers<'a> {
-    fn of(found: &'a Found) -> Numbers<'a> {
+    fn from_trace(found: &'a ReadTrace) -> Numbers<'a> {
         let Trace { queue_pairs, shared_queues, completion_queues, .. } = &found.trace;
         Numbers {
             found,
@@ -59,21 +59,21 @@ impl<'a> Numbers<'a> {
 }
 
 /// Findings about a process.
-pub(super) struct Report<'a> {
-    pub(super) found: &'a Found,
+pub(super) struct ProcessFindings<'a> {
+    pub(super) found: &'a ReadTrace,
     /// Queues with outstanding requests.
-    pub(super) queues: Vec<Queue<'a>>,
+    pub(super) queues: Vec<StuckQueue<'a>>,
     /// Queue pairs and shared queues without.
     pub(super) idle: usize,
     /// Completions in error, oldest first.
     pub(super) failed: Vec<&'a Event>,
     /// Queue pairs that have failed.
-    pub(super) ended: Vec<Ended<'a>>,
+    pub(super) ended: Vec<FailedQp<'a>>,
     pub(super) events: &'a [Event],
 }
 
 /// A queue pair that has gone to an error state.
-pub(super) struct Ended<'a> {
+pub(super) struct FailedQp<'a> {
     pub(super) number: u32,
     pub(super) state: &'static str,
     pub(super) time_ns: u64,
@@ -84,10 +84,10 @@ pub(super) struct Ended<'a> {
 }
 
 /// Changes to an error state that the log has, and those of live queue pairs that it has no more.
-fn ends(trace: &Trace) -> Vec<Ended<'_>> {
+fn ends(trace: &Trace) -> Vec<FailedQp<'_>> {
     let of = |(number, state, time_ns, peer): (u32, &'static str, u64, u32), why| {
         let peer = (peer != 0).then_some(peer);
-        Ended { number, state, time_ns, why, peer, of_peer: None }
+        FailedQp { number, state, time_ns, why, peer, of_peer: None }
     };
     let changes = trace.events.iter().filter(|event| event.what == "state");
     let logged: Vec<_> = changes
@@ -108,15 +108,15 @@ fn ends(trace: &Trace) -> Vec<Ended<'_>> {
 }
 
 /// A queue with outstanding requests.
-pub(super) struct Queue<'a> {
-    pub(super) of: Of<'a>,
+pub(super) struct StuckQueue<'a> {
+    pub(super) of: QueueOwner<'a>,
     /// Peer of a queue pair, if the trace of the other end was named, too.
-    pub(super) peer: Option<Peer<'a>>,
+    pub(super) peer: Option<TracedPeer<'a>>,
     pub(super) sends: Vec<Outstanding<'a>>,
     pub(super) receives: Vec<Outstanding<'a>>,
 }
 
-pub(super) enum Of<'a> {
+pub(super) enum QueueOwner<'a> {
     Pair(&'a TracedQp),
     Shared(&'a SharedQueue),
 }
@@ -126,12 +126,12 @@ pub(super) struct Outstanding<'a> {
     pub(super) request: &'a TracedRequest,
     /// From its post to the last event.
     pub(super) age_ns: u64,
-    pub(super) why: Why<'a>,
+    pub(super) why: StuckReason<'a>,
 }
 
 /// Reason for which a request has not completed; it is put into words when it is shown.
 #[derive(Clone, Copy)]
-pub(super) enum Why<'a> {
+pub(super) enum StuckReason<'a> {
     Send {
         pair: &'a TracedQp,
         request: &'a TracedRequest,
@@ -151,15 +151,15 @@ pub(super) enum Why<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct InTrace<'a>(&'a Numbers<'a>);
 
-impl fmt::Display for Why<'_> {
+impl fmt::Display for StuckReason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Why::Send { pair, request, oldest, of } => {
+            StuckReason::Send { pair, request, oldest, of } => {
                 f.write_str(&send_reason(of.0, pair, request, oldest))
             }
-            Why::Receive { pair, of } => f.write_str(&receive_reason(of.0, pair)),
-            Why::Shared { is_used: true } => f.write_str("nothing has arrived"),
-            Why::Shared { is_used: false } => f.write_str(
+            StuckReason::Receive { pair, of } => f.write_str(&receive_reason(of.0, pair)),
+            StuckReason::Shared { is_used: true } => f.write_str("nothing has arrived"),
+            StuckReason::Shared { is_used: false } => f.write_str(
                 "no queue pair of this process takes from the queue (over XRC, those of others do)",
             ),
         }
@@ -167,21 +167,25 @@ impl fmt::Display for Why<'_> {
 }
 
 /// Says of each outstanding request of the `nth` process why.
-pub(super) fn report<'a>(known: &'a Known<'a>, nth: usize, events: usize) -> Report<'a> {
+pub(super) fn report<'a>(
+    known: &'a KnownTraces<'a>,
+    nth: usize,
+    events: usize,
+) -> ProcessFindings<'a> {
     let numbers = &known.traces[nth];
     let found = numbers.found;
     let trace = &found.trace;
     let pairs = trace.queue_pairs.iter().map(|pair| queue_pair(numbers, pair, known));
     let shared = trace.shared_queues.iter().map(|queue| shared_queue(numbers, queue));
-    let is_idle = |queue: &Queue<'_>| queue.sends.is_empty() && queue.receives.is_empty();
+    let is_idle = |queue: &StuckQueue<'_>| queue.sends.is_empty() && queue.receives.is_empty();
     let (idle, queues): (Vec<_>, Vec<_>) = pairs.chain(shared).partition(is_idle);
     let first = trace.events.len().saturating_sub(events);
     let is_failed = |event: &&Event| event.what == "complete" && event.status != Some("SUCCESS");
-    let of_peer = |end: Ended<'a>| Ended {
+    let of_peer = |end: FailedQp<'a>| FailedQp {
         of_peer: end.peer.and_then(|peer| known.ended.get(&peer).copied()),
         ..end
     };
-    Report {
+    ProcessFindings {
         found,
         queues,
         idle: idle.len(),
@@ -191,27 +195,36 @@ pub(super) fn report<'a>(known: &'a Known<'a>, nth: usize, events: usize) -> Rep
     }
 }
 
-fn queue_pair<'a>(numbers: &'a Numbers<'a>, pair: &'a TracedQp, known: &'a Known<'a>) -> Queue<'a> {
+fn queue_pair<'a>(
+    numbers: &'a Numbers<'a>,
+    pair: &'a TracedQp,
+    known: &'a KnownTraces<'a>,
+) -> StuckQueue<'a> {
     let oldest = pair.sends.iter().find(|request| !is_executed(request));
     let (trace, of) = (&numbers.found.trace, InTrace(numbers));
-    let send = |request| outstanding(trace, request, Why::Send { pair, request, oldest, of });
-    let receive = |request| outstanding(trace, request, Why::Receive { pair, of });
-    Queue {
-        of: Of::Pair(pair),
-        peer: Peer::of(pair, known),
+    let send =
+        |request| outstanding(trace, request, StuckReason::Send { pair, request, oldest, of });
+    let receive = |request| outstanding(trace, request, StuckReason::Receive { pair, of });
+    StuckQueue {
+        of: QueueOwner::Pair(pair),
+        peer: TracedPeer::find(pair, known),
         sends: pair.sends.iter().map(send).collect(),
         receives: pair.receives.iter().map(receive).collect(),
     }
 }
 
-fn shared_queue<'a>(numbers: &'a Numbers<'a>, queue: &'a SharedQueue) -> Queue<'a> {
-    let why = Why::Shared { is_used: numbers.used.contains(&queue.number) };
+fn shared_queue<'a>(numbers: &'a Numbers<'a>, queue: &'a SharedQueue) -> StuckQueue<'a> {
+    let why = StuckReason::Shared { is_used: numbers.used.contains(&queue.number) };
     let receive = |request| outstanding(&numbers.found.trace, request, why);
     let receives = queue.receives.iter().map(receive).collect();
-    Queue { of: Of::Shared(queue), peer: None, sends: Vec::new(), receives }
+    StuckQueue { of: QueueOwner::Shared(queue), peer: None, sends: Vec::new(), receives }
 }
 
-fn outstanding<'a>(trace: &Trace, request: &'a TracedRequest, why: Why<'a>) -> Outstanding<'a> {
+fn outstanding<'a>(
+    trace: &Trace,
+    request: &'a TracedRequest,
+    why: StuckReason<'a>,
+) -> Outstanding<'a> {
     Outstanding { request, age_ns: trace.last_ns.saturating_sub(request.posted_ns), why }
 }
 
@@ -220,20 +233,20 @@ fn is_executed(request: &TracedRequest) -> bool {
 }
 
 /// The queue pair at the other end, as its own trace has it.
-pub(super) struct Peer<'a> {
+pub(super) struct TracedPeer<'a> {
     pub(super) pair: &'a TracedQp,
-    pub(super) found: &'a Found,
+    pub(super) found: &'a ReadTrace,
     /// Receive requests that a message to it could take.
     pub(super) receives: usize,
 }
 
-impl Peer<'_> {
-    fn of<'a>(pair: &TracedQp, known: &'a Known<'a>) -> Option<Peer<'a>> {
+impl TracedPeer<'_> {
+    fn find<'a>(pair: &TracedQp, known: &'a KnownTraces<'a>) -> Option<TracedPeer<'a>> {
         let &(nth, peer) = known.pairs.get(&pair.peer?)?;
         let numbers = &known.traces[nth];
         let shared = peer.srq.and_then(|srq| numbers.shared_queues.get(&srq));
         let receives = shared.map_or(&peer.receives, |queue| &queue.receives).len();
-        Some(Peer { pair: peer, found: numbers.found, receives })
+        Some(TracedPeer { pair: peer, found: numbers.found, receives })
     }
 }
 

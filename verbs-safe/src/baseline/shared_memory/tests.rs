@@ -1,4 +1,7 @@
+use rustix::fs::{MemfdFlags, memfd_create};
+
 use super::*;
+use crate::limit;
 
 /// The file of another one, as another process gets it.
 fn other_end(messages: &SharedMessages) -> OwnedFd {

@@ -1,30 +1,29 @@
 //! A channel, its queues' events, and what a queue was armed for.
 
-use std::fmt;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use host::sync::{Mutex, MutexGuard};
+use host::sync::Mutex;
 
 use verbs_sys::ibv_comp_channel;
 
 use super::waiting::WaitingThreads;
-use crate::errno::{Errno, leaked};
+use crate::errno::Errno;
 use crate::object::context::ContextInner;
+use crate::object::pointer::{ObjectPtr, destroyed};
 
 /// Events of one completion queue that are acknowledged together: it costs a
 /// system-wide lock each time.
 const ACK_BATCH: u32 = 64;
 
 pub(crate) struct ChannelInner {
-    pub(crate) raw: NonNull<ibv_comp_channel>,
-    pub(crate) context: ManuallyDrop<Arc<ContextInner>>,
+    pub(crate) raw: ObjectPtr<ibv_comp_channel>,
+    pub(crate) context: Arc<ContextInner>,
     /// Held while an event is taken or a queue is destroyed: a queue is then not
     /// destroyed between the taking of its event and the counting of it.
-    waiting: Mutex<WaitingThreads>,
+    pub(crate) waiting: Mutex<WaitingThreads>,
 }
 
 /// Events of a completion queue that has a channel. The queue's context pointer points to this.
@@ -47,12 +46,6 @@ pub struct Armed {
     /// Events that had been taken before the queue was armed.
     before: u64,
 }
-
-// SAFETY: verbs on a channel may be called from any thread.
-unsafe impl Send for ChannelInner {}
-// SAFETY: several threads may call verbs on one channel at once; `context` is `Sync`, and `waiting`
-// a lock.
-unsafe impl Sync for ChannelInner {}
 
 impl AsFd for ChannelInner {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -113,18 +106,9 @@ impl Armed {
     }
 }
 
-impl fmt::Debug for Armed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Armed").field("queue", &self.queue.number).finish_non_exhaustive()
-    }
-}
+debug_shows!(Armed: queue());
 
 impl ChannelInner {
-    /// Takes over a channel that `context` has just made.
-    pub(super) fn new(raw: NonNull<ibv_comp_channel>, context: Arc<ContextInner>) -> ChannelInner {
-        ChannelInner { raw, context: ManuallyDrop::new(context), waiting: Mutex::default() }
-    }
-
     /// Takes an event, if there is one, and counts it for its queue, whose number is the
     /// result. The lock is held.
     pub(super) fn take_event(&self) -> Result<Option<u32>, Errno> {
@@ -147,20 +131,12 @@ impl ChannelInner {
         }
         Ok(Some(queue.number))
     }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, WaitingThreads> {
-        self.waiting.lock()
-    }
 }
 
 impl Drop for ChannelInner {
     fn drop(&mut self) {
         // SAFETY: every queue that uses the channel holds it, so that none is left.
         let result = unsafe { (self.context.table.destroy_comp_channel)(self.raw.as_ptr()) };
-        match Errno::check(result) {
-            // SAFETY: dropped once, here.
-            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.context) },
-            Err(errno) => leaked("a completion channel", errno),
-        }
+        destroyed("a completion channel", Errno::check(result), || self.context.clone());
     }
 }

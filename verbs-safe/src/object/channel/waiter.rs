@@ -41,7 +41,7 @@ impl<'c> ChannelWaiter<'c> {
             [one] => Interest::One(one.queue().into()),
             _ => Interest::Any,
         };
-        let seat = channel.lock().join(interest);
+        let seat = channel.waiting.lock().join(interest);
         Ok(ChannelWaiter { channel, seat, wakeup: None })
     }
 
@@ -53,7 +53,7 @@ impl<'c> ChannelWaiter<'c> {
             // Nothing may be there: it was another seat's, or the system's look.
             let _ = rustix::io::read(wakeup, &mut [0; 8]);
         }
-        let mut waiting = self.channel.lock();
+        let mut waiting = self.channel.waiting.lock();
         if !waiting.followers.leads(self.seat) {
             let wakeup = waiting.wakeup(self.seat)?;
             self.wakeup = Some(Arc::clone(&wakeup));
@@ -68,7 +68,7 @@ impl<'c> ChannelWaiter<'c> {
 
 impl Drop for ChannelWaiter<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.channel.lock();
+        let mut waiting = self.channel.waiting.lock();
         if let Some(next) = waiting.followers.leave(self.seat) {
             waiting.wake(next);
         }

@@ -12,7 +12,7 @@
 //! remove its unpolled completions then (as mlx5 does); on others, poll before making the
 //! next queue pair on the same completion queue.
 
-use host::sync::{Mutex, MutexGuard};
+use host::sync::Mutex;
 
 use crate::error::CqTooSmall;
 use crate::ids::SrqId;
@@ -22,7 +22,7 @@ use crate::ids::SrqId;
 /// shared receive queue counted once: only they reserve and release.
 #[derive(Debug)]
 pub(super) struct Reservations {
-    capacity: u32,
+    pub(super) capacity: u32,
     books: Mutex<ReservedEntries>,
 }
 
@@ -43,20 +43,12 @@ impl Reservations {
         Reservations { capacity, books: Mutex::default() }
     }
 
-    pub(super) fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
     pub(super) fn reserved(&self) -> u32 {
-        self.lock().reserved
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ReservedEntries> {
-        self.books.lock()
+        self.books.lock().reserved
     }
 
     pub(super) fn reserve(&self, entries: u32, srq: Option<SrqId>) -> Result<(), CqTooSmall> {
-        let mut books = self.lock();
+        let mut books = self.books.lock();
         if let Some(shared) = books.shared.iter_mut().find(|s| Some(s.srq) == srq) {
             shared.users += 1;
             return Ok(());
@@ -72,7 +64,7 @@ impl Reservations {
     }
 
     pub(super) fn release(&self, entries: u32, srq: Option<SrqId>) {
-        let mut books = self.lock();
+        let mut books = self.books.lock();
         if let Some(i) = books.shared.iter().position(|s| Some(s.srq) == srq) {
             books.shared[i].users -= 1;
             if books.shared[i].users > 0 {

@@ -2,12 +2,13 @@
 
 use std::ptr::NonNull;
 
-use verbs_sys::ibv_sge;
+use verbs_sys::{ibv_access_flags, ibv_sge};
 
 use crate::error::RegisterError;
 use crate::object::context::ProtectionDomain;
 use crate::object::grh::GRH_BYTES;
-use crate::region::registration::LocalRegion;
+use crate::region::memory::Mapping;
+use crate::region::registration::Registration;
 use crate::transport::Transport;
 
 /// Slots begin at multiples of this: no two share a cache line.
@@ -55,7 +56,8 @@ impl Front {
 ///          0                             room, a multiple of 64           stride
 /// ```
 pub(crate) struct PoolMemory {
-    region: LocalRegion,
+    /// No peer can reach it: only work posted here writes to it.
+    region: Registration,
     slots: u32,
     slot_bytes: u32,
     stride: usize,
@@ -79,7 +81,10 @@ impl PoolMemory {
         front: Front,
     ) -> Result<PoolMemory, RegisterError> {
         let stride = front.room() + slot_bytes.next_multiple_of(SLOT_ALIGN);
-        let region = LocalRegion::new(pd, slots, stride)?;
+        // At least one page.
+        let mapping = Mapping::new(stride.saturating_mul(slots as usize))?;
+        let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+        let region = Registration::new(pd, mapping.into(), access)?;
         Ok(PoolMemory { region, slots, slot_bytes: slot_bytes as u32, stride, front })
     }
 

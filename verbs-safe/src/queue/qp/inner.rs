@@ -1,14 +1,14 @@
 //! A queue pair, and what it holds.
 
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use verbs_sys::ibv_qp;
 
 use crate::errno::{Errno, leaked};
-use crate::object::context::{ContextInner, PdInner};
-use crate::object::cq::{CqInner, Reservation};
+use crate::object::context::PdInner;
+use crate::object::cq::Reservation;
+use crate::object::pointer::ObjectPtr;
 use crate::object::tag::QpTag;
 use crate::queue::pinned::PinnedRefs;
 use crate::queue::pool::PoolMemory;
@@ -18,32 +18,26 @@ use crate::transport::Transport;
 /// The queue pair and all that it uses, above all the memory of its posted work, which
 /// cannot be freed before the queue pair has been destroyed.
 pub(crate) struct QpInner {
-    raw: NonNull<ibv_qp>,
-    qp_num: u32,
-    transport: Transport,
-    uses: ManuallyDrop<Uses>,
+    raw: ObjectPtr<ibv_qp>,
+    pub(crate) qp_num: u32,
+    pub(crate) transport: Transport,
+    pub(crate) uses: ManuallyDrop<Uses>,
 }
 
 /// Objects that a queue pair is made of, and holds until it has been destroyed. They are put
 /// together where the queue pair is made, and nothing writes to them afterwards.
-pub(super) struct Uses {
-    pub(super) tag: Arc<QpTag>,
+pub(crate) struct Uses {
+    pub(crate) tag: Arc<QpTag>,
     /// The memory of the send ring.
     pub(super) _ring: Arc<PoolMemory>,
     pub(super) _pool: Option<Arc<PoolMemory>>,
     pub(super) _srq: Option<Arc<SrqInner>>,
-    pub(super) send_cq: Reservation,
+    pub(crate) send_cq: Reservation,
     pub(super) _recv_cq: Reservation,
     /// Objects that requests refer to besides: address handles, regions.
-    pub(super) pinned: PinnedRefs,
-    pub(super) pd: Arc<PdInner>,
+    pub(crate) pinned: PinnedRefs,
+    pub(crate) pd: Arc<PdInner>,
 }
-
-// SAFETY: any thread may call verbs on a queue pair.
-unsafe impl Send for QpInner {}
-// SAFETY: several threads may call verbs on one queue pair at once; `uses` is not written to after
-// it was made, and its parts are `Sync`.
-unsafe impl Sync for QpInner {}
 
 impl QpInner {
     /// Takes over a queue pair that was just made.
@@ -51,7 +45,7 @@ impl QpInner {
     /// # Safety
     /// It was made in the domain, of the queues and with the tag of `uses`, and nothing else
     /// destroys it.
-    pub(super) unsafe fn new(raw: NonNull<ibv_qp>, transport: Transport, uses: Uses) -> QpInner {
+    pub(super) unsafe fn new(raw: ObjectPtr<ibv_qp>, transport: Transport, uses: Uses) -> QpInner {
         // SAFETY: the queue pair is alive, and its number does not change.
         let qp_num = unsafe { (*raw.as_ptr()).qp_num };
         QpInner { raw, qp_num, transport, uses: ManuallyDrop::new(uses) }
@@ -61,35 +55,6 @@ impl QpInner {
     pub(crate) fn raw(&self) -> *mut ibv_qp {
         self.raw.as_ptr()
     }
-
-    pub(crate) fn qp_num(&self) -> u32 {
-        self.qp_num
-    }
-
-    pub(crate) fn transport(&self) -> Transport {
-        self.transport
-    }
-
-    pub(crate) fn pinned(&self) -> &PinnedRefs {
-        &self.uses.pinned
-    }
-
-    pub(crate) fn context(&self) -> &Arc<ContextInner> {
-        &self.uses.pd.context
-    }
-
-    pub(crate) fn pd(&self) -> &Arc<PdInner> {
-        &self.uses.pd
-    }
-
-    /// Reports whether an event has told that it takes no more from its shared receive queue.
-    pub(crate) fn has_reached_last_wqe(&self) -> bool {
-        self.uses.tag.has_reached_last_wqe()
-    }
-
-    pub(crate) fn send_cq(&self) -> &CqInner {
-        self.uses.send_cq.cq()
-    }
 }
 
 impl Drop for QpInner {
@@ -98,7 +63,7 @@ impl Drop for QpInner {
             return;
         }
         // SAFETY: the last handle is gone, so that no thread posts any more.
-        let result = unsafe { (self.context().table.destroy_qp)(self.raw.as_ptr()) };
+        let result = unsafe { (self.uses.pd.context.table.destroy_qp)(self.raw.as_ptr()) };
         match Errno::check(result) {
             // SAFETY: dropped once, here; the device is done with the memory.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.uses) },

@@ -52,23 +52,23 @@ impl SendQueue {
         qp_num: u32,
         qkey: u32,
     ) -> Result<PeerId, AttachError> {
-        let transport = self.qp.transport();
+        let transport = self.qp.transport;
         if !transport.is_datagram() {
             return Err(AttachError::Connected { transport });
         }
-        if !Arc::ptr_eq(&at.inner.pd, self.qp.pd()) {
+        if !Arc::ptr_eq(&at.inner.pd, &self.qp.uses.pd) {
             return Err(AttachError::OtherDomain { what: "address handle" });
         }
         let (item, peer) =
             (Item::Address(at.inner.clone()), PeerEntry { ah: at.inner.raw, qp_num, qkey });
-        let entry = self.peers.add(self.qp.pinned(), item, peer);
+        let entry = self.peers.add(&self.qp.uses.pinned, item, peer);
         entry.map(PeerId).ok_or(AttachError::TooMany(MAX_ENTRIES))
     }
 
     /// Removes a peer; returns true if there was one. Requests to it that are staged or in
     /// flight proceed.
     pub fn remove_peer(&mut self, peer: PeerId) -> bool {
-        self.leaving.remove(&mut self.peers, peer.0, self.qp.pinned(), self.retired)
+        self.leaving.remove(&mut self.peers, peer.0, &self.qp.uses.pinned, self.retired)
     }
 
     /// Stages a datagram to `peer`: as [`stage`](Self::stage), of a SEND with or without
@@ -145,7 +145,7 @@ impl SendQueue {
     ) -> Result<RegionId, AttachError> {
         let local = self.local(registration)?;
         let item = Item::Region(registration.clone());
-        let entry = self.regions.add(self.qp.pinned(), item, local);
+        let entry = self.regions.add(&self.qp.uses.pinned, item, local);
         entry.map(RegionId).ok_or(AttachError::TooMany(MAX_ENTRIES))
     }
 
@@ -154,7 +154,7 @@ impl SendQueue {
         &self,
         registration: &Registration,
     ) -> Result<LocalRegionEntry, AttachError> {
-        if !Arc::ptr_eq(registration.pd(), self.qp.pd()) {
+        if !Arc::ptr_eq(registration.pd(), &self.qp.uses.pd) {
             return Err(AttachError::OtherDomain { what: "region" });
         }
         let addr = registration.base().as_ptr() as u64;
@@ -164,7 +164,7 @@ impl SendQueue {
     /// Detaches a region; returns true if there was one. Requests that refer to it, and are staged
     /// or in flight, proceed.
     pub fn detach(&mut self, region: RegionId) -> bool {
-        self.leaving.remove(&mut self.regions, region.0, self.qp.pinned(), self.retired)
+        self.leaving.remove(&mut self.regions, region.0, &self.qp.uses.pinned, self.retired)
     }
 
     /// Stages a one-sided request whose bytes are at `offset` of `region`, and not in a

@@ -31,7 +31,7 @@ impl SendQueue {
                 self.failed = Some(self.retired);
             }
             if self.retired >= self.leaving.next {
-                self.leaving.let_go(self.qp.pinned(), self.retired);
+                self.leaving.let_go(&self.qp.uses.pinned, self.retired);
             }
         }
         Ok(self.retired)

@@ -46,7 +46,7 @@ impl Drop for SendQueue {
         // What all requests are done with goes at once.
         let is_idle = self.retired == self.staged;
         for lent in self.loans.drain().filter(|_| !is_idle) {
-            self.qp.pinned().keep(Item::Region(Arc::clone(lent.registration())));
+            self.qp.uses.pinned.keep(Item::Region(Arc::clone(lent.registration())));
         }
     }
 }

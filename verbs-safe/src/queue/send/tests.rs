@@ -30,7 +30,7 @@ impl SendQueue {
         (self.staged, self.posted, self.retired) = (count, count, count);
         self.next = self.places.at(self.place(count + 1));
         while self.epochs.next <= count {
-            self.epochs.turn(&self.qp.send_cq().epoch);
+            self.epochs.turn(&self.qp.uses.send_cq.cq().epoch);
         }
     }
 }

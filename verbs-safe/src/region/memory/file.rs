@@ -8,11 +8,11 @@
 //! later looks at the version of the registration first, and not at what it has mapped. A process
 //! that breaks these rules could map the whole file anyway.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 
-use host::sync::{Mutex, MutexGuard};
+use host::sync::Mutex;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -52,27 +52,15 @@ fn file() -> Option<&'static MemoryFile> {
 }
 
 impl MemoryFile {
-    fn extents(&self) -> MutexGuard<'_, Extents> {
-        self.extents.lock()
-    }
-
     /// Takes a place of `len` bytes, which the file has.
     fn take(&self, len: u64) -> Result<u64, Errno> {
-        let mut extents = self.extents();
+        let mut extents = self.extents.lock();
         let at = extents.place(len).ok_or(Errno::ENOMEM)?;
         if at + len > extents.end() {
             limit::set_len(&self.fd, at + len)?;
         }
         extents.take(at, len);
         Ok(at)
-    }
-
-    /// Maps a place of the file.
-    fn map(&self, at: u64, len: usize) -> Result<NonNull<u8>, Errno> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
-        let base = unsafe { mmap(null_mut(), len, protection, MapFlags::SHARED, &self.fd, at) }?;
-        NonNull::new(base.cast()).ok_or(Errno::EINVAL)
     }
 }
 
@@ -87,11 +75,11 @@ impl FilePiece {
         if len >= TOO_LONG {
             return Some(Err(Errno::ENOMEM));
         }
-        let mapped = |at| match file.map(at, len) {
+        let mapped = |at| match map_file(&file.fd, at, len) {
             Ok(base) => Ok((base, FilePiece(at))),
             Err(errno) => {
                 // Nothing was written there.
-                file.extents().give(at, len as u64);
+                file.extents.lock().give(at, len as u64);
                 Err(errno)
             }
         };
@@ -104,8 +92,16 @@ impl FilePiece {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // The next mapping of the place finds zeros, because it is a hole.
         match rustix::io::retry_on_intr(|| fallocate(&file.fd, flags, self.0, len as u64)) {
-            Ok(()) => file.extents().give(self.0, len as u64),
+            Ok(()) => file.extents.lock().give(self.0, len as u64),
             Err(errno) => leaked("a piece of the memory file", errno.into()),
         }
     }
+}
+
+/// Maps `len` bytes of a file that begin at `at`, to be read and written, as all that map it see.
+pub(crate) fn map_file(file: impl AsFd, at: u64, len: usize) -> Result<NonNull<u8>, Errno> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+    let base = unsafe { mmap(null_mut(), len, protection, MapFlags::SHARED, file, at) }?;
+    NonNull::new(base.cast()).ok_or(Errno::EINVAL)
 }

@@ -9,10 +9,10 @@ use crate::cli::{Args, Command};
 use crate::cmd::bench::connect::{arrived, begin, connect, join, traffic};
 use crate::cmd::bench::rounds::{cases, config};
 use crate::cmd::bench::run::Sides;
-use crate::measure::Load;
-use crate::session::Part;
+use crate::measure::MessageLoad;
+use crate::session::MeasurementIndex;
 
-fn parse(flags: &[&str]) -> (Common, Bench) {
+fn parse(flags: &[&str]) -> (CommonArgs, BenchArgs) {
     let args = [&["rdma-conn", "bench"][..], flags].concat();
     let args = Args::try_parse_from(args).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
     let Command::Bench(bench) = args.command else { panic!("{flags:?}") };
@@ -25,11 +25,13 @@ fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<ResultLine>> {
     let (cases, run) = (cases::<SendRecv>(&common, &options), session::run_number());
     let rounds = cases[0].1.end.rounds(options.rounds.asked());
     let of = cases.len() as u32 * rounds;
-    let measure = |(at, (config, load)): (u32, &(_, Load))| {
+    let measure = |(at, (config, load)): (u32, &(_, MessageLoad))| {
         let traffic = traffic::<SendRecv>(&options, config, load, None);
         let round = |round| {
-            let (load, part) =
-                (load.of_round(round, rounds), Part { run, at: at * rounds + round, of });
+            let (load, part) = (
+                load.of_round(round, rounds),
+                MeasurementIndex { run, at: at * rounds + round, of },
+            );
             connect::<SendRecv>((&options, &device, config), &load, (part, &traffic), address)
         };
         let lines = (0..rounds).map(round).collect::<Result<Vec<_>>>()?;
@@ -47,7 +49,8 @@ fn listener() -> (Listener<SendRecv>, SocketAddr) {
 /// The listening process: how many measurements it has to report.
 fn host(flags: &[&str], listener: Listener<SendRecv>) -> Result<usize> {
     let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
-    let host = Host::<SendRecv> { common: &common, options: &options, device: &device, listener };
+    let host =
+        ListeningEnd::<SendRecv> { common: &common, options: &options, device: &device, listener };
     let mut report = report::report(false, TakenAt::Receiver);
     session::follow_into(&mut report, parts(&host))?;
     Ok(report.rows())
@@ -208,9 +211,9 @@ fn a_sender_of_another_session_is_refused() {
         let host = scope.spawn(|| host(&["--senders", "2"], listener));
         // The first of two senders is connected; it waits.
         let device = rdma_conn::device::soft().unwrap();
-        let ((common, options), part) = (parse(&FEW), Part::only());
+        let ((common, options), part) = (parse(&FEW), MeasurementIndex::only());
         let config = config::<SendRecv>(&common, &options, 16);
-        let traffic = traffic::<SendRecv>(&options, &config, &Load::new(&options, 16), None);
+        let traffic = traffic::<SendRecv>(&options, &config, &MessageLoad::new(&options, 16), None);
         let first = part.session("bench", 1, 0, traffic.clone());
         let (outlet, mut wire) = join::<SendRecv>(&first, &device, &config, address).unwrap();
         let error = |flags: &[&str]| {
@@ -226,7 +229,7 @@ fn a_sender_of_another_session_is_refused() {
         let second = scope.spawn(|| process(&FEW, address).unwrap());
         begin(&mut wire).unwrap();
         let sides = Sides { senders: vec![outlet], ..Sides::sending() };
-        let measured = measure(sides, &device, &Load::new(&options, 16), || {}).unwrap();
+        let measured = measure(sides, &device, &MessageLoad::new(&options, 16), || {}).unwrap();
         assert_eq!(arrived(&mut wire, &measured).unwrap().messages, 4000);
         second.join().unwrap();
         host.join().unwrap().unwrap();
@@ -248,8 +251,8 @@ fn given_up_for_the_next(senders: u32, sender: u32) {
         let device = rdma_conn::device::soft().unwrap();
         let (common, options) = parse(&few(&["--no-verify"]));
         let config = config::<SendRecv>(&common, &options, 16);
-        let traffic = traffic::<SendRecv>(&options, &config, &Load::new(&options, 16), None);
-        let gone = Part::only().session("bench", senders, sender, traffic.clone());
+        let traffic = traffic::<SendRecv>(&options, &config, &MessageLoad::new(&options, 16), None);
+        let gone = MeasurementIndex::only().session("bench", senders, sender, traffic.clone());
         let joined = join::<SendRecv>(&gone, &device, &config, address);
         drop(joined.unwrap());
         // They are another session, and are admitted as soon as that one is given up.
@@ -275,8 +278,8 @@ fn what_one_end_finds_wrong_both_ends_say() {
         let device = rdma_conn::device::soft().unwrap();
         let (common, options) = parse(&FEW);
         let config = config::<SendRecv>(&common, &options, 16);
-        let traffic = traffic::<SendRecv>(&options, &config, &Load::new(&options, 16), None);
-        let session = Part::only().session("bench", 1, 0, traffic.clone());
+        let traffic = traffic::<SendRecv>(&options, &config, &MessageLoad::new(&options, 16), None);
+        let session = MeasurementIndex::only().session("bench", 1, 0, traffic.clone());
         let (mut outlet, mut wire) = join::<SendRecv>(&session, &device, &config, address).unwrap();
         begin(&mut wire).unwrap();
         let busy = format!("{:#}", process(&FEW, address).map(drop).unwrap_err());
@@ -301,9 +304,9 @@ fn an_end_that_goes_away_is_no_end_of_a_session() {
         let device = rdma_conn::device::soft().unwrap();
         let (common, options) = parse(&FEW);
         let config = config::<SendRecv>(&common, &options, 16);
-        let traffic = traffic::<SendRecv>(&options, &config, &Load::new(&options, 16), None);
+        let traffic = traffic::<SendRecv>(&options, &config, &MessageLoad::new(&options, 16), None);
         let joined = join::<SendRecv>(
-            &Part::only().session("bench", 1, 0, traffic.clone()),
+            &MeasurementIndex::only().session("bench", 1, 0, traffic.clone()),
             &device,
             &config,
             address,

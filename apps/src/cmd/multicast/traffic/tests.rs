@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_leader_that_asks_for_what_cannot_be_is_an_error() {
-    let fine = Traffic {
+    let fine = GroupTraffic {
         size: 100,
         seconds: 1.0,
         messages: None,
@@ -16,12 +16,12 @@ fn a_leader_that_asks_for_what_cannot_be_is_an_error() {
     let config = Config { message_bytes: 100, ..Config::default() };
     fine.check(&config).unwrap();
     for bad in [
-        Traffic { size: 101, ..fine.clone() },
-        Traffic { seconds: -1.0, ..fine.clone() },
-        Traffic { seconds: 1e300, ..fine.clone() },
-        Traffic { rate: Some(0.0), ..fine.clone() },
-        Traffic { slow: Some(-3.0), ..fine.clone() },
-        Traffic { burst: Some(0), ..fine.clone() },
+        GroupTraffic { size: 101, ..fine.clone() },
+        GroupTraffic { seconds: -1.0, ..fine.clone() },
+        GroupTraffic { seconds: 1e300, ..fine.clone() },
+        GroupTraffic { rate: Some(0.0), ..fine.clone() },
+        GroupTraffic { slow: Some(-3.0), ..fine.clone() },
+        GroupTraffic { burst: Some(0), ..fine.clone() },
     ] {
         assert!(bad.check(&config).is_err(), "{bad:?}");
     }

@@ -4,18 +4,18 @@ use super::*;
 
 /// A group in which each of `senders` has sent the messages of `traffic`; only messages and the
 /// deadline make anything due.
-fn ran(senders: u8, policy: Policy, deadline: Duration, traffic: &Traffic) -> Run {
+fn ran(senders: u8, policy: Policy, deadline: Duration, traffic: &GroupTraffic) -> GroupRun {
     let (health, suspect_after) = (Duration::from_secs(3600), Duration::from_secs(86_400));
     let config = Config { senders, policy, deadline, health, suspect_after, ..Config::default() };
     let members = in_process(&rdma_conn::device::soft().unwrap(), &config).unwrap();
-    let mut run = Run::new(members, traffic, &config, Instant::now()).unwrap();
+    let mut run = GroupRun::new(members, traffic, &config, Instant::now()).unwrap();
     run.send(traffic, Instant::now()).unwrap();
     run.settle().unwrap();
     assert_eq!(run.in_time(), vec![traffic.messages.unwrap(); senders.into()]);
     run
 }
 
-const TRAFFIC: Traffic = Traffic {
+const TRAFFIC: GroupTraffic = GroupTraffic {
     size: 100,
     seconds: 60.0,
     messages: Some(100),
@@ -29,13 +29,14 @@ const TRAFFIC: Traffic = Traffic {
 
 /// Writes of all members for 100 messages of each of `senders`.
 fn writes(senders: u8, policy: Policy, burst: u64) -> u64 {
-    let traffic = Traffic { burst: Some(burst), ..TRAFFIC };
+    let traffic = GroupTraffic { burst: Some(burst), ..TRAFFIC };
     ran(senders, policy, Duration::from_secs(3600), &traffic).count(Counts::writes)
 }
 
 #[test]
 fn a_flush_follows_its_message() {
-    let traffic = Traffic { messages: Some(2), lone_us: Some(0), flush_every: Some(1), ..TRAFFIC };
+    let traffic =
+        GroupTraffic { messages: Some(2), lone_us: Some(0), flush_every: Some(1), ..TRAFFIC };
     let run = ran(1, Policy::Every(25), Duration::from_secs(10), &traffic);
     assert_eq!(run.count(|counts| counts.forced), 0, "a message has waited for its deadline");
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::cli::{Args, Command};
 use crate::cmd::pingpong::config;
 
-fn parse(flags: &[&str]) -> (Common, Pingpong) {
+fn parse(flags: &[&str]) -> (CommonArgs, PingpongArgs) {
     let args = [&["rdma-conn", "pingpong"][..], flags].concat();
     let args = Args::try_parse_from(args).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
     let Command::Pingpong(pingpong) = args.command else { panic!("{flags:?}") };
@@ -24,7 +24,7 @@ fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<ResultLine>> {
     let measure = |(at, size)| {
         let config = config::<SendRecv>(&common, &options, size);
         let round = |round| {
-            let part = Part { run, at: at * rounds + round, of };
+            let part = MeasurementIndex { run, at: at * rounds + round, of };
             connect::<SendRecv>((&options, &device, &config), (size, round), part, address)
         };
         let lines = (0..rounds).map(round).collect::<Result<Vec<_>>>()?;
@@ -130,7 +130,7 @@ fn another_session_is_refused_while_one_goes_on() {
         let run = session::run_number();
         for (at, size) in [(0, 16), (1, 4096)] {
             let config = config::<SendRecv>(&common, &options, size);
-            let part = Part { run, at, of: 2 };
+            let part = MeasurementIndex { run, at, of: 2 };
             let case = (&options, &device, &config);
             connect::<SendRecv>(case, (size, 0), part, address).unwrap();
             if at == 0 {
@@ -150,7 +150,7 @@ fn what_one_end_finds_wrong_both_ends_say() {
         let host = scope.spawn(|| host(&[], &listener));
         let ((common, options), device) = (parse(&FEW), rdma_conn::device::soft().unwrap());
         let config = config::<SendRecv>(&common, &options, 16);
-        let session = Part { run: 1, at: 0, of: 1 }.session(
+        let session = MeasurementIndex { run: 1, at: 0, of: 1 }.session(
             "pingpong",
             1,
             0,
@@ -164,7 +164,7 @@ fn what_one_end_finds_wrong_both_ends_say() {
         near.sender.send_acked(b"not any payload.").unwrap();
         let found = format!("{:#}", host.join().unwrap().unwrap_err());
         assert!(found.contains("checksum"), "{found}");
-        let said = Channel::new(stream).unwrap().last_words(PATIENCE);
+        let said = SessionChannel::new(stream).unwrap().last_words(PATIENCE);
         assert_eq!(said, session::LastWords::Why(found));
     });
 }

@@ -5,7 +5,7 @@ use clap::Parser;
 
 use crate::cli::{Args, Command};
 
-fn options(more: &[&str]) -> Pingpong {
+fn options(more: &[&str]) -> PingpongArgs {
     let args = ["rdma-conn", "pingpong", "--compat", "ibv_rc_pingpong"];
     match Args::parse_from(args.iter().chain(more)).command {
         Command::Pingpong(options) => options,
@@ -46,7 +46,7 @@ fn both_ends_understand_each_other() {
         let served = served.join().unwrap();
         assert_eq!([&led, &served].map(|line| line.count("messages")), [Some(1400); 2]);
         assert_eq!(led.text("latency_of"), "half round trip");
-        assert_eq!((served.text("latency_of"), served.is("verified")), ("", false));
+        assert_eq!((served.text("latency_of"), served.is_true("verified")), ("", false));
     });
 }
 

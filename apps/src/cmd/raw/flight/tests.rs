@@ -15,7 +15,7 @@ fn a_reliable_transport_answers_the_oldest_first() {
     for i in 0..4 {
         assert_eq!(flight.arrive(), Some(start + TICK * i));
     }
-    assert_eq!((flight.arrive(), flight.faults()), (None, Faults::default()));
+    assert_eq!((flight.arrive(), flight.faults()), (None, FaultCounts::default()));
     assert!(flight.has_room() && !flight.is_waiting());
 }
 
@@ -26,7 +26,7 @@ fn an_answer_that_was_overtaken_is_counted_and_no_loss() {
         let left = flight.arrive_out_of_order(number);
         assert_eq!(left, Some(start + TICK * number as u32));
     }
-    assert_eq!(flight.faults(), Faults { reordered: 1, ..Faults::default() });
+    assert_eq!(flight.faults(), FaultCounts { reordered: 1, ..FaultCounts::default() });
     assert_eq!(flight.awaited(), 3);
 }
 
@@ -38,7 +38,7 @@ fn what_is_given_up_is_lost_and_its_answer_late() {
     assert_eq!(flight.awaited(), 3, "2 was answered");
     assert_eq!(flight.arrive_out_of_order(1), None);
     assert_eq!(flight.arrive_out_of_order(2), None, "a repetition");
-    assert_eq!(flight.faults(), Faults { lost: 2, reordered: 0, late: 2 });
+    assert_eq!(flight.faults(), FaultCounts { lost: 2, reordered: 0, late: 2 });
     assert!(flight.has_room() && flight.is_waiting());
 }
 
@@ -58,7 +58,7 @@ fn numbers_are_known_by_their_low_bits() {
 
 #[test]
 fn a_stream_with_every_fault_is_counted() {
-    let mut seen = Seen::new();
+    let mut seen = SeenWindow::new();
     let fates: Vec<bool> = [0, 1, 3, 2, 3, 5].into_iter().map(|n| seen.see(n)).collect();
     assert_eq!(fates, [true, true, true, true, false, true]);
     assert_eq!((seen.unique, seen.reordered, seen.repeated), (5, 1, 1));
@@ -69,16 +69,16 @@ fn a_stream_with_every_fault_is_counted() {
 
 #[test]
 fn skipped_numbers_of_a_lap_ago_are_not_taken_for_seen() {
-    let mut seen = Seen::new();
-    (0..Seen::SPAN).for_each(|n| assert!(seen.see(n)));
-    assert!(seen.see(Seen::SPAN + 70));
-    assert!((0..70).all(|n| seen.see(Seen::SPAN + n)));
+    let mut seen = SeenWindow::new();
+    (0..SeenWindow::SPAN).for_each(|n| assert!(seen.see(n)));
+    assert!(seen.see(SeenWindow::SPAN + 70));
+    assert!((0..70).all(|n| seen.see(SeenWindow::SPAN + n)));
     assert_eq!((seen.reordered, seen.repeated), (70, 0));
 }
 
 #[test]
 fn the_nearest_number_is_meant() {
-    let mut seen = Seen::new();
+    let mut seen = SeenWindow::new();
     assert_eq!((seen.number(0), seen.number(5)), (0, 5));
     let top = (1 << NUMBER_BITS) - 1;
     seen.see(u64::from(top));

@@ -8,11 +8,11 @@ use hdrhistogram::Histogram;
 use rdma_conn::device;
 
 use super::super::control::RawChannel;
-use super::super::flight::{Faults, Flight};
-use super::super::led::{Led, Trips};
-use super::super::plan::Plan;
-use super::super::queues::{Outbox, Watch};
-use crate::cli::Op;
+use super::super::flight::{FaultCounts, Flight};
+use super::super::led::{LedResult, TripCounts};
+use super::super::plan::RawPlan;
+use super::super::queues::{IdleWatch, SendQueues};
+use crate::cli::RawOp;
 use crate::measure::{MEASURES, Payload};
 
 /// After so many messages in a row without an answer the other end counts as gone.
@@ -21,10 +21,10 @@ const MOST_LOST: u64 = 100;
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// The leader's account of its messages.
-pub(super) struct Leader<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) lanes: Vec<Lane>,
-    trips: Trips,
+pub(super) struct RawLeader<'a> {
+    pub(super) plan: &'a RawPlan,
+    pub(super) lanes: Vec<LedQp>,
+    trips: TripCounts,
     sent: u64,
     /// The queue pair that the next message goes over.
     turn: usize,
@@ -50,7 +50,7 @@ struct Trip {
 }
 
 /// One queue pair.
-pub(super) struct Lane {
+pub(super) struct LedQp {
     pub(super) size: u32,
     class: usize,
     pub(super) flight: Flight,
@@ -58,31 +58,31 @@ pub(super) struct Lane {
     pub(super) back: Payload,
 }
 
-impl Lane {
-    fn new(plan: &Plan, rank: usize) -> Lane {
+impl LedQp {
+    fn new(plan: &RawPlan, rank: usize) -> LedQp {
         let size = plan.size_of(rank);
         let back = Payload::new(size as usize, rank as u64);
         let mut out = back.clone();
-        if plan.verify && plan.op != Op::Read {
+        if plan.verify && plan.op != RawOp::Read {
             out.prepare();
         }
-        Lane { size, class: plan.class_of(rank), flight: Flight::new(plan.unacked), out, back }
+        LedQp { size, class: plan.class_of(rank), flight: Flight::new(plan.unacked), out, back }
     }
 }
 
-impl<'a> Leader<'a> {
-    pub(super) fn new(plan: &'a Plan, trips: Trips) -> Result<Leader<'a>> {
+impl<'a> RawLeader<'a> {
+    pub(super) fn new(plan: &'a RawPlan, trips: TripCounts) -> Result<RawLeader<'a>> {
         let now = host::time::now();
         let histogram = || Histogram::new_with_bounds(1, LONGEST_NS, 3);
-        Ok(Leader {
+        Ok(RawLeader {
             plan,
-            lanes: (0..plan.qps as usize).map(|rank| Lane::new(plan, rank)).collect(),
+            lanes: (0..plan.qps as usize).map(|rank| LedQp::new(plan, rank)).collect(),
             trips,
             sent: 0,
             turn: 0,
             settled: 0,
             unanswered: 0,
-            parts: if plan.op == Op::Read { 1 } else { 2 },
+            parts: if plan.op == RawOp::Read { 1 } else { 2 },
             classes: (0..plan.classes()).map(|_| histogram()).collect::<Result<_, _>>()?,
             trips_made: Vec::with_capacity(plan.unacked as usize),
             start: now,
@@ -93,7 +93,7 @@ impl<'a> Leader<'a> {
     /// Returns the number of messages to send in all: after a signal, only those that were sent.
     #[inline]
     fn total(&self) -> u64 {
-        let Trips { warm_up, .. } = self.trips;
+        let TripCounts { warm_up, .. } = self.trips;
         match signals::is_interrupted() {
             false => self.trips.total(),
             // Once the warm-up is over, there is a result.
@@ -119,8 +119,8 @@ impl<'a> Leader<'a> {
     #[inline]
     pub(super) fn send(
         &mut self,
-        outbox: &mut Outbox,
-        mut stage: impl FnMut(&mut Outbox, usize, &mut Lane) -> Result<()>,
+        outbox: &mut SendQueues,
+        mut stage: impl FnMut(&mut SendQueues, usize, &mut LedQp) -> Result<()>,
     ) -> Result<()> {
         while let Some(rank) = self.next() {
             let lane = &mut self.lanes[rank];
@@ -140,7 +140,7 @@ impl<'a> Leader<'a> {
             outbox.post_all()?;
         }
         self.account();
-        if self.plan.op == Op::Read { Ok(()) } else { outbox.tidy() }
+        if self.plan.op == RawOp::Read { Ok(()) } else { outbox.tidy() }
     }
 
     /// A message of a queue pair that had `left` then was answered.
@@ -179,13 +179,13 @@ impl<'a> Leader<'a> {
     #[inline]
     pub(super) fn idle(
         &mut self,
-        watch: &mut Watch,
-        outbox: &mut Outbox,
+        watch: &mut IdleWatch,
+        outbox: &mut SendQueues,
         wire: &mut RawChannel,
     ) -> Result<()> {
         outbox.advance()?;
         let Some(now) = watch.idle()? else { return Ok(()) };
-        Watch::listen(outbox, wire)?;
+        IdleWatch::listen(outbox, wire)?;
         if self.plan.is_reliable() {
             return Ok(());
         }
@@ -207,12 +207,12 @@ impl<'a> Leader<'a> {
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Led {
+    pub(super) fn finish(mut self) -> LedResult {
         self.account();
         let sent = self.lanes.iter().map(|lane| lane.flight.sent()).collect();
         let faults = self.lanes.iter().map(|lane| lane.flight.faults());
-        let faults = faults.fold(Faults::default(), Faults::and);
+        let faults = faults.fold(FaultCounts::default(), FaultCounts::merge);
         let elapsed = self.now.saturating_duration_since(self.start);
-        Led { classes: self.classes, sent, faults, ..Led::one_way(elapsed) }
+        LedResult { classes: self.classes, sent, faults, ..LedResult::one_way(elapsed) }
     }
 }

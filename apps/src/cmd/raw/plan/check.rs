@@ -4,8 +4,8 @@ use anyhow::{Result, bail, ensure};
 use rdma_conn::conn_core::datagram::MAX_WINDOW;
 use rdma_conn::send_recv::Config;
 
-use super::{MAX_MTU, MIN_MTU, NUMBER_BITS, Plan, Task};
-use crate::cli::{Op, RawTransport};
+use super::{MAX_MTU, MIN_MTU, NUMBER_BITS, RawPlan, RawTask};
+use crate::cli::{RawOp, RawTransport};
 use crate::limits::MOST_BUFFER_BYTES;
 
 /// Entries that take no more than this are not worth a longest message its place.
@@ -14,28 +14,28 @@ const FEW_ENTRIES_BYTES: u64 = 16 << 20;
 const MAX_NUMBERED_QPS: u32 = 1 << (32 - NUMBER_BITS);
 const MAX_QPS: u32 = 1024;
 
-impl Plan {
+impl RawPlan {
     /// Refuses combinations of options that are impossible, whatever the numbers are.
     fn check_transport(&self) -> Result<()> {
         let (transport, op) = (self.transport.name(), self.op_name());
         if let Some(bytes) = self.datagram {
             ensure!(
-                self.transport == RawTransport::Ud && self.task == Task::Bench,
+                self.transport == RawTransport::Ud && self.task == RawTask::Bench,
                 "--reliable is for bench with --transport ud"
             );
             ensure!((MIN_MTU..=MAX_MTU).contains(&bytes), "datagrams of {bytes} bytes");
         }
         match (self.transport, self.op) {
             (RawTransport::Rc, _) => return Ok(()),
-            (RawTransport::Uc, Op::Read)
-            | (RawTransport::Ud, Op::Read | Op::Write | Op::WriteImm) => {
+            (RawTransport::Uc, RawOp::Read)
+            | (RawTransport::Ud, RawOp::Read | RawOp::Write | RawOp::WriteImm) => {
                 bail!("--transport {transport} has no --op {op}: use --transport rc")
             }
             _ => {}
         }
         ensure!(!self.srq, "--srq is for --transport rc");
         // Its messages have no number: the next one is known by the last one's end.
-        let unnumbered = self.op != Op::Send && self.task == Task::Pingpong;
+        let unnumbered = self.op != RawOp::Send && self.task == RawTask::Pingpong;
         ensure!(
             !unnumbered || self.unacked == 1,
             "--unacked {} is too many for --op {op} over {transport}, whose messages have no \
@@ -73,7 +73,7 @@ impl Plan {
         );
         let late = self.unacked.saturating_add(self.repost_batch) > self.recv_depth + 1;
         ensure!(
-            !(self.receives() && self.task == Task::Pingpong && late),
+            !(self.receives() && self.task == RawTask::Pingpong && late),
             "--recv-depth {} is too small for {} messages in flight and {} reposted at a time",
             self.recv_depth,
             self.unacked,
@@ -101,16 +101,16 @@ impl Plan {
     fn longest_interval(&self) -> u32 {
         match (self.task, self.op) {
             // Each is waited for by its completion.
-            (Task::Pingpong, Op::Read) => 1,
-            (Task::Pingpong, _) => Config::MAX_WINDOW,
-            (Task::Bench, _) => self.unacked,
+            (RawTask::Pingpong, RawOp::Read) => 1,
+            (RawTask::Pingpong, _) => Config::MAX_WINDOW,
+            (RawTask::Bench, _) => self.unacked,
         }
     }
 
     /// Polling memory takes a byte that changes.
     fn smallest_possible(&self) -> u32 {
         match (self.task, self.op) {
-            (Task::Pingpong, Op::Write) | (_, Op::Read) => 1,
+            (RawTask::Pingpong, RawOp::Write) | (_, RawOp::Read) => 1,
             _ => 0,
         }
     }

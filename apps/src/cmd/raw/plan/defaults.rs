@@ -2,8 +2,8 @@
 
 use rdma_conn::conn_core::datagram::MAX_WINDOW;
 
-use super::{MAX_MTU, Plan, QUEUES, SLOT_ALIGN, Task};
-use crate::cli::{ConnectionArgs, Op, RawArgs, RawTransport};
+use super::{MAX_MTU, QUEUES, RawPlan, RawTask, SLOT_ALIGN};
+use crate::cli::{ConnectionArgs, RawArgs, RawOp, RawTransport};
 use crate::limits::MOST_BUFFER_BYTES;
 use crate::settings;
 use crate::settings::flags::{BATCH, RECV_DEPTH, UNACKED};
@@ -26,16 +26,16 @@ const UNACKED_BYTES: u64 = 1 << 20;
 const ALL_UNACKED: u32 = 4096;
 const LEAST_UNACKED: u32 = 8;
 
-impl Plan {
+impl RawPlan {
     /// The plan that the command line asks for, for messages of `size` bytes.
     pub(in crate::cmd::raw) fn new(
-        task: Task,
-        op: Op,
+        task: RawTask,
+        op: RawOp,
         raw: &RawArgs,
         connection: &ConnectionArgs,
         size: u32,
         srq: bool,
-    ) -> Plan {
+    ) -> RawPlan {
         let given = &connection.given;
         let srq = srq || raw.srq_classes;
         let qps = raw.qps.or(raw.peers).unwrap_or(if srq { 4 } else { 1 });
@@ -47,9 +47,9 @@ impl Plan {
         let batch = given.number(&BATCH).unwrap_or(1);
         let slack = (CACHED_BYTES / size.max(1)).clamp(1, 16);
         let (signal_every, recv_depth) = match task {
-            Task::Pingpong if op == Op::Read => (1, unacked.saturating_add(slack)),
-            Task::Pingpong => (slack, unacked.saturating_add(slack)),
-            Task::Bench => {
+            RawTask::Pingpong if op == RawOp::Read => (1, unacked.saturating_add(slack)),
+            RawTask::Pingpong => (slack, unacked.saturating_add(slack)),
+            RawTask::Bench => {
                 let budget = (BUFFER_BUDGET_BYTES / u64::from(slot.max(1))).max(2);
                 let cached = 2 * UNACKED_BYTES / u64::from(slot.max(1));
                 let share = BENCH_RECV_DEPTH.min(2 * ALL_UNACKED / lanes).min(cached as u32);
@@ -61,7 +61,7 @@ impl Plan {
         };
         let recv_depth = given.number(&RECV_DEPTH).unwrap_or(recv_depth);
         let repost = recv_depth.saturating_sub(unacked).clamp(1, 32).min(recv_depth.max(1));
-        let mut plan = Plan {
+        let mut plan = RawPlan {
             rounds: 1,
             task,
             op,
@@ -89,10 +89,10 @@ impl Plan {
     }
 }
 
-fn default_unacked(task: Task, size: u32, lanes: u32) -> u32 {
+fn default_unacked(task: RawTask, size: u32, lanes: u32) -> u32 {
     match task {
-        Task::Pingpong => 1,
-        Task::Bench => {
+        RawTask::Pingpong => 1,
+        RawTask::Bench => {
             // With two in flight and two receives, WRITEs with immediate have five places.
             let slot = u64::from(size).next_multiple_of(SLOT_ALIGN);
             let least = if slot * 5 <= MOST_BUFFER_BYTES { 2 } else { 1 };

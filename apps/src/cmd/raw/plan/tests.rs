@@ -9,11 +9,11 @@ fn an_immediate_holds_a_rank_and_a_number() {
     }
 }
 
-fn longest() -> Plan {
-    Plan {
+fn longest() -> RawPlan {
+    RawPlan {
         rounds: 1,
-        task: Task::Pingpong,
-        op: Op::WriteImm,
+        task: RawTask::Pingpong,
+        op: RawOp::WriteImm,
         transport: RawTransport::Rc,
         size: 1 << 29,
         large: Some(1 << 30),
@@ -36,8 +36,8 @@ fn longest() -> Plan {
 }
 
 /// As many of everything, but of messages that there is room for.
-fn small() -> Plan {
-    Plan { size: 16, large: Some(64), ..longest() }
+fn small() -> RawPlan {
+    RawPlan { size: 16, large: Some(64), ..longest() }
 }
 
 /// Each number is possible; all together are not.
@@ -46,20 +46,20 @@ fn more_memory_than_a_stranger_may_ask_for_is_refused() {
     let all = longest();
     for bad in [
         // What is sent from, what arrives, and what is reached.
-        Plan { size: 1 << 20, large: None, ..all.clone() },
+        RawPlan { size: 1 << 20, large: None, ..all.clone() },
         // And what the queues take besides, for that many.
-        Plan { op: Op::Send, srq: false, size: 192, large: None, ..all.clone() },
-        Plan {
-            op: Op::Send,
-            task: Task::Bench,
+        RawPlan { op: RawOp::Send, srq: false, size: 192, large: None, ..all.clone() },
+        RawPlan {
+            op: RawOp::Send,
+            task: RawTask::Bench,
             unacked: 1,
             batch: 1,
             signal_every: 1,
             ..all.clone()
         },
-        Plan {
-            op: Op::Read,
-            task: Task::Bench,
+        RawPlan {
+            op: RawOp::Read,
+            task: RawTask::Bench,
             srq: false,
             verify: true,
             size: 1 << 20,
@@ -70,13 +70,13 @@ fn more_memory_than_a_stranger_may_ask_for_is_refused() {
             ..all
         },
     ] {
-        let refused = Plan::decode(&bad.encode().unwrap()).unwrap_err().to_string();
+        let refused = RawPlan::decode(&bad.encode().unwrap()).unwrap_err().to_string();
         assert!(refused.contains("MiB is the most"), "{refused}");
     }
 }
 
 #[derive(clap::Parser)]
-struct Line {
+struct RawCommandLine {
     #[command(flatten)]
     raw: RawArgs,
     #[command(flatten)]
@@ -85,11 +85,11 @@ struct Line {
 
 #[test]
 fn without_other_wishes_the_longest_message_has_room() {
-    let Line { raw, connection } = clap::Parser::parse_from(["rdma-conn"]);
-    for op in [Op::Send, Op::Write, Op::WriteImm, Op::Read] {
-        for task in [Task::Pingpong, Task::Bench] {
+    let RawCommandLine { raw, connection } = clap::Parser::parse_from(["rdma-conn"]);
+    for op in [RawOp::Send, RawOp::Write, RawOp::WriteImm, RawOp::Read] {
+        for task in [RawTask::Pingpong, RawTask::Bench] {
             for size in [1 << 20, 1 << 29, 858_993_408, 858_993_459, 858_993_460, 1 << 30] {
-                let plan = Plan::new(task, op, &raw, &connection, size, false);
+                let plan = RawPlan::new(task, op, &raw, &connection, size, false);
                 plan.check().unwrap_or_else(|e| panic!("{op:?} {task:?} {size}: {e}"));
             }
         }
@@ -99,20 +99,20 @@ fn without_other_wishes_the_longest_message_has_room() {
 #[test]
 fn the_longest_one_fits_the_handshake() {
     let bytes = longest().encode().unwrap();
-    assert_eq!(serde_json::from_slice::<Plan>(&bytes).unwrap(), longest());
+    assert_eq!(serde_json::from_slice::<RawPlan>(&bytes).unwrap(), longest());
     let bytes = small().encode().unwrap();
-    assert_eq!(Plan::decode(&bytes).unwrap(), small());
-    assert!(Plan::decode(b"{}").is_err());
+    assert_eq!(RawPlan::decode(&bytes).unwrap(), small());
+    assert!(RawPlan::decode(b"{}").is_err());
 }
 
 #[test]
 fn numbers_out_of_range_are_refused() {
     let fine = small;
     fine().check().unwrap();
-    let cut = || Plan {
-        task: Task::Bench,
+    let cut = || RawPlan {
+        task: RawTask::Bench,
         transport: RawTransport::Ud,
-        op: Op::Send,
+        op: RawOp::Send,
         size: 100_000,
         large: None,
         unacked: 64,
@@ -127,32 +127,32 @@ fn numbers_out_of_range_are_refused() {
     };
     cut().check().unwrap();
     for bad in [
-        Plan { unacked: 0, batch: 0, ..fine() },
-        Plan { unacked: u32::MAX, ..fine() },
-        Plan { batch: 8001, ..fine() },
-        Plan { signal_every: 16_385, ..fine() },
-        Plan { recv_depth: 8192, repost_batch: 8192, ..fine() },
-        Plan { recv_depth: u32::MAX, ..fine() },
-        Plan { poll_batch: 0, ..fine() },
-        Plan { repost_batch: 0, ..fine() },
-        Plan { qps: 1, ..fine() },
-        Plan { qps: 257, ..fine() },
-        Plan { qps: 257, srq: false, transport: RawTransport::Uc, ..fine() },
-        Plan { qps: 1025, srq: false, ..fine() },
-        Plan { large: Some(u32::MAX), ..fine() },
-        Plan { op: Op::Read, ..fine() },
-        Plan { op: Op::Write, srq: false, size: 0, large: None, ..fine() },
-        Plan { transport: RawTransport::Uc, op: Op::Send, ..fine() },
-        Plan { datagram: Some(0), ..cut() },
-        Plan { datagram: Some(255), ..cut() },
-        Plan { datagram: Some(u32::MAX), ..cut() },
-        Plan { unacked: 65, ..cut() },
-        Plan { transport: RawTransport::Rc, ..cut() },
-        Plan { task: Task::Pingpong, ..cut() },
+        RawPlan { unacked: 0, batch: 0, ..fine() },
+        RawPlan { unacked: u32::MAX, ..fine() },
+        RawPlan { batch: 8001, ..fine() },
+        RawPlan { signal_every: 16_385, ..fine() },
+        RawPlan { recv_depth: 8192, repost_batch: 8192, ..fine() },
+        RawPlan { recv_depth: u32::MAX, ..fine() },
+        RawPlan { poll_batch: 0, ..fine() },
+        RawPlan { repost_batch: 0, ..fine() },
+        RawPlan { qps: 1, ..fine() },
+        RawPlan { qps: 257, ..fine() },
+        RawPlan { qps: 257, srq: false, transport: RawTransport::Uc, ..fine() },
+        RawPlan { qps: 1025, srq: false, ..fine() },
+        RawPlan { large: Some(u32::MAX), ..fine() },
+        RawPlan { op: RawOp::Read, ..fine() },
+        RawPlan { op: RawOp::Write, srq: false, size: 0, large: None, ..fine() },
+        RawPlan { transport: RawTransport::Uc, op: RawOp::Send, ..fine() },
+        RawPlan { datagram: Some(0), ..cut() },
+        RawPlan { datagram: Some(255), ..cut() },
+        RawPlan { datagram: Some(u32::MAX), ..cut() },
+        RawPlan { unacked: 65, ..cut() },
+        RawPlan { transport: RawTransport::Rc, ..cut() },
+        RawPlan { task: RawTask::Pingpong, ..cut() },
         // A message of each peer, to be put together.
-        Plan { size: 1 << 30, ..cut() },
-        Plan { transport: RawTransport::Uc, srq: false, ..fine() },
-        Plan { transport: RawTransport::Ud, srq: false, ..fine() },
+        RawPlan { size: 1 << 30, ..cut() },
+        RawPlan { transport: RawTransport::Uc, srq: false, ..fine() },
+        RawPlan { transport: RawTransport::Ud, srq: false, ..fine() },
     ] {
         assert!(bad.check().is_err(), "{bad:?}");
     }

@@ -1,22 +1,22 @@
 //! The receive side of an end.
 
 use anyhow::Result;
-use base::outcome::Failure;
+use base::outcome::CommandError;
 use rdma_conn::verbs_safe::{CompletionBatch, CompletionQueue, RecvQueue, TakeError};
 
 use super::super::control::UNRECEIVED;
-use super::{Index, Watch};
+use super::{IdleWatch, QueueIndex};
 
 /// The receive queues of an end, which complete into one queue.
 #[derive(Debug)]
-pub(in crate::cmd::raw) struct Inbox {
+pub(in crate::cmd::raw) struct RecvQueues {
     cq: CompletionQueue,
     batch: CompletionBatch,
-    queues: Vec<Receiving>,
+    queues: Vec<RecvQueueState>,
     /// Those that something has arrived on since they were looked after; one may be there
     /// more than once.
     touched: Vec<usize>,
-    index: Index,
+    index: QueueIndex,
     repost_batch: usize,
     datagrams: bool,
     /// Looks in a row, while there is nothing.
@@ -24,13 +24,13 @@ pub(in crate::cmd::raw) struct Inbox {
 }
 
 #[derive(Debug)]
-struct Receiving {
+struct RecvQueueState {
     queue: RecvQueue<()>,
     /// Slots to be posted again.
     free: Vec<u32>,
 }
 
-impl Receiving {
+impl RecvQueueState {
     #[inline]
     fn repost(&mut self, least: usize) -> Result<()> {
         if self.free.len() >= least {
@@ -43,9 +43,9 @@ impl Receiving {
 
 /// A receive that has failed, by what the device says of it.
 #[cold]
-fn unreceived(error: TakeError) -> Failure {
+fn unreceived(error: TakeError) -> CommandError {
     let error = match error {
-        TakeError::Failed { error, .. } => Failure::from(error),
+        TakeError::Failed { error, .. } => CommandError::from(error),
         other => other.into(),
     };
     error.context(UNRECEIVED)
@@ -53,7 +53,7 @@ fn unreceived(error: TakeError) -> Failure {
 
 /// A message that has arrived.
 #[derive(Debug)]
-pub(in crate::cmd::raw) struct Arrival<'a> {
+pub(in crate::cmd::raw) struct ArrivedMessage<'a> {
     /// The position of the receive queue that it took a buffer of.
     pub(in crate::cmd::raw) queue: usize,
     /// The queue pair that it came to; of a datagram, the one that it came from.
@@ -63,7 +63,7 @@ pub(in crate::cmd::raw) struct Arrival<'a> {
     pub(in crate::cmd::raw) bytes: &'a [u8],
 }
 
-impl Inbox {
+impl RecvQueues {
     pub(in crate::cmd::raw) fn new(
         cq: CompletionQueue,
         queues: Vec<RecvQueue<()>>,
@@ -71,24 +71,24 @@ impl Inbox {
         repost_batch: u32,
         datagrams: bool,
         spin: bool,
-    ) -> Inbox {
-        let index = Index::new(queues.iter().map(RecvQueue::queue_id));
+    ) -> RecvQueues {
+        let index = QueueIndex::new(queues.iter().map(RecvQueue::queue_id));
         let receiving = |queue: RecvQueue<()>| {
             let free = Vec::with_capacity(queue.pool().slots() as usize);
-            Receiving { queue, free }
+            RecvQueueState { queue, free }
         };
         let queues = queues.into_iter().map(receiving).collect();
         let batch = CompletionBatch::new(poll_batch as usize);
-        let (repost_batch, looks) = (repost_batch as usize, Watch::new(spin).looks());
+        let (repost_batch, looks) = (repost_batch as usize, IdleWatch::new(spin).looks());
         let touched = Vec::with_capacity(poll_batch as usize);
-        Inbox { cq, batch, queues, touched, index, repost_batch, datagrams, looks }
+        RecvQueues { cq, batch, queues, touched, index, repost_batch, datagrams, looks }
     }
 
     /// Shows `each` what has arrived; returns how much.
     #[inline]
     pub(in crate::cmd::raw) fn poll(
         &mut self,
-        mut each: impl FnMut(Arrival<'_>) -> Result<()>,
+        mut each: impl FnMut(ArrivedMessage<'_>) -> Result<()>,
     ) -> Result<usize> {
         let mut taken = self.cq.poll(&mut self.batch)?;
         for _ in 1..self.looks {
@@ -98,7 +98,7 @@ impl Inbox {
             taken = self.cq.poll(&mut self.batch)?;
         }
         for completion in self.batch.drain() {
-            let position = self.index.of(completion.queue_id());
+            let position = self.index.position(completion.queue_id());
             let Some(receiving) = self.queues.get_mut(position) else { continue };
             if self.touched.last() != Some(&position) {
                 self.touched.push(position);
@@ -109,7 +109,7 @@ impl Inbox {
             let source = if self.datagrams { completion.src_qp() } else { None };
             let (qp_num, imm) = (source.unwrap_or(completion.qp_num()), completion.imm());
             let message = receiving.queue.take(completion).map_err(unreceived)?;
-            let shown = each(Arrival { queue: position, qp_num, imm, bytes: &message });
+            let shown = each(ArrivedMessage { queue: position, qp_num, imm, bytes: &message });
             receiving.free.extend(receiving.queue.reclaim(message));
             shown?;
         }

@@ -1,9 +1,9 @@
 use super::*;
 
-fn rendezvous(language: Language) -> (Rendezvous, SocketAddr) {
+fn rendezvous(language: Language) -> (ClientListener, SocketAddr) {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = tcp.local_addr().unwrap();
-    (Rendezvous::new(tcp, language).unwrap(), address)
+    (ClientListener::new(tcp, language).unwrap(), address)
 }
 
 fn dial(address: SocketAddr, says: &[u8]) -> TcpStream {

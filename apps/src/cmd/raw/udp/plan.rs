@@ -7,9 +7,9 @@ use base::outcome::usage;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::super::plan::Task;
+use super::super::plan::RawTask;
 use crate::measure::ResultLine;
-use crate::session::{self, ChannelOf};
+use crate::session::{self, ControlChannel};
 
 /// Bytes of a RoCE v2 packet beside its payload: BTH and ICRC.
 const AROUND: u32 = 16;
@@ -19,13 +19,13 @@ const OVERHEAD: u32 = 1_024;
 const MOST_UNACKED: u32 = 1 << 16;
 
 /// The byte stream to the other end.
-pub(super) type Control = ChannelOf<Note>;
+pub(super) type UdpChannel = ControlChannel<Note>;
 
 /// Message of one end to the other on that stream.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(super) enum Note {
     /// The measurement, and the UDP port of the connecting end.
-    Plan(Plan, u16),
+    Plan(UdpPlan, u16),
     /// The UDP port of the listening end, and the bytes of its receive buffer.
     Ready(u16, usize),
     /// Total of the datagrams sent: there will be no more.
@@ -38,8 +38,8 @@ pub(super) enum Note {
 
 /// One measurement.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(super) struct Plan {
-    pub(super) task: Task,
+pub(super) struct UdpPlan {
+    pub(super) task: RawTask,
     /// Bytes of a message.
     pub(super) size: u32,
     /// Bytes of a path MTU of RoCE v2, which a datagram has besides 16 bytes.
@@ -50,7 +50,7 @@ pub(super) struct Plan {
     pub(super) rounds: u32,
 }
 
-impl Plan {
+impl UdpPlan {
     /// Bytes of messages in a datagram.
     pub(super) fn payload(&self) -> u32 {
         self.size.min(self.mtu).max(1)
@@ -77,7 +77,7 @@ impl Plan {
         if !mtus.contains(&self.mtu) || self.size > MOST_BYTES || self.rounds == 0 || self.of == 0 {
             bail!("the other end asks for what cannot be: {self:?}");
         }
-        if self.task == Task::Pingpong && self.datagrams() > 1 {
+        if self.task == RawTask::Pingpong && self.datagrams() > 1 {
             return Err(usage(format!(
                 "--size {}: a message of pingpong --op udp is one datagram, of up to {} bytes here",
                 self.size, self.mtu
@@ -91,7 +91,7 @@ impl Plan {
 const MOST_BYTES: u32 = 1 << 30;
 
 /// Counts and times of a measurement at the leading end.
-pub(super) struct Led {
+pub(super) struct UdpLed {
     pub(super) elapsed: Duration,
     /// Datagrams that were sent (pingpong: and answered).
     pub(super) sent: u64,
@@ -99,7 +99,7 @@ pub(super) struct Led {
 }
 
 /// Reports whether the connecting end has sent all; a signal is an error, which ends the wait.
-pub(super) fn has_ended(control: &mut Control) -> Result<bool> {
+pub(super) fn has_ended(control: &mut UdpChannel) -> Result<bool> {
     control.end_at_signal()?;
     match control.heard()? {
         None => Ok(false),

@@ -13,16 +13,16 @@ const RUN: usize = 65_000;
 const ROOM: usize = 1 << 16;
 
 /// A UDP socket that sends runs of equal datagrams, and takes merged ones.
-pub(super) struct Socket {
+pub(super) struct GsoSocket {
     udp: UdpSocket,
     state: UdpSocketState,
     room: Vec<u8>,
     metas: [RecvMeta; BATCH_SIZE],
 }
 
-impl Socket {
+impl GsoSocket {
     /// A socket of any free port of an address.
-    pub(super) fn bind(ip: IpAddr) -> Result<Socket> {
+    pub(super) fn bind(ip: IpAddr) -> Result<GsoSocket> {
         let udp = UdpSocket::bind(SocketAddr::new(ip, 0));
         let udp = udp.with_context(|| format!("cannot bind a UDP port of {ip}"))?;
         let state = UdpSocketState::new((&udp).into())?;
@@ -30,7 +30,7 @@ impl Socket {
         let _ = state.set_recv_buffer_size((&udp).into(), BUFFER);
         let _ = state.set_send_buffer_size((&udp).into(), BUFFER);
         let room = vec![0; BATCH_SIZE * ROOM];
-        Ok(Socket { udp, state, room, metas: [RecvMeta::default(); BATCH_SIZE] })
+        Ok(GsoSocket { udp, state, room, metas: [RecvMeta::default(); BATCH_SIZE] })
     }
 
     pub(super) fn ip(&self) -> IpAddr {
@@ -74,7 +74,7 @@ impl Socket {
     /// Takes received datagrams: calls `each` with the bytes of each run, and the length of its
     /// datagrams. Returns true if there were any.
     pub(super) fn receive(&mut self, mut each: impl FnMut(&[u8], usize)) -> Result<bool> {
-        let Socket { udp, state, room, metas } = self;
+        let GsoSocket { udp, state, room, metas } = self;
         let mut rooms = room.chunks_exact_mut(ROOM);
         let mut pieces: [IoSliceMut<'_>; BATCH_SIZE] =
             std::array::from_fn(|_| IoSliceMut::new(rooms.next().unwrap_or_default()));

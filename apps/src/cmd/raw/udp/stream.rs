@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::plan::{Control, Led, Plan, has_ended};
-use super::socket::{Socket, give_way};
+use super::plan::{UdpChannel, UdpLed, UdpPlan, has_ended};
+use super::socket::{GsoSocket, give_way};
 use crate::measure::EndOfLoad;
 
 /// Time without an answer after which all that is under way counts as lost.
@@ -16,13 +16,13 @@ const QUIET: Duration = Duration::from_millis(1);
 
 /// Sends, under a window of datagrams.
 pub(super) fn send(
-    plan: &Plan,
-    socket: &mut Socket,
+    plan: &UdpPlan,
+    socket: &mut GsoSocket,
     (to, window): (SocketAddr, u32),
     end: EndOfLoad,
     spins: bool,
-    control: &mut Control,
-) -> Result<Led> {
+    control: &mut UdpChannel,
+) -> Result<UdpLed> {
     let (length, window) = (plan.datagram(), u64::from(window));
     let contents = vec![0x5a; socket.run(length) * length];
     let (mut sent, mut answered) = (0_u64, 0_u64);
@@ -62,17 +62,17 @@ pub(super) fn send(
             }
         }
     }
-    Ok(Led { elapsed: host::time::since(start), sent, latencies: None })
+    Ok(UdpLed { elapsed: host::time::since(start), sent, latencies: None })
 }
 
 /// Counts the received datagrams, and reports the count every quarter of a window, and when no more
 /// arrive.
 pub(super) fn receive(
-    plan: &Plan,
-    socket: &mut Socket,
+    plan: &UdpPlan,
+    socket: &mut GsoSocket,
     (to, window): (SocketAddr, u32),
     spins: bool,
-    control: &mut Control,
+    control: &mut UdpChannel,
 ) -> Result<u64> {
     let (mut received, mut said, every) = (0_u64, 0_u64, u64::from((window / 4).max(1)));
     let mut last = host::time::now();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 
-use super::plan::{Control, Led, Plan, has_ended};
-use super::socket::{Socket, came, give_way};
+use super::plan::{UdpChannel, UdpLed, UdpPlan, has_ended};
+use super::socket::{GsoSocket, came, give_way};
 
 /// Time without an answer after which a datagram counts as lost.
 const LOST: Duration = Duration::from_millis(100);
@@ -20,13 +20,13 @@ const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Sends first, and measures.
 pub(super) fn lead(
-    plan: &Plan,
-    socket: &Socket,
+    plan: &UdpPlan,
+    socket: &GsoSocket,
     to: SocketAddr,
     trips: u64,
     spins: bool,
-    control: &mut Control,
-) -> Result<Led> {
+    control: &mut UdpChannel,
+) -> Result<UdpLed> {
     let udp = socket.plain();
     udp.connect(to)?;
     let (mut out, mut back) = (vec![0x5a; plan.datagram()], vec![0; 1 << 16]);
@@ -63,16 +63,16 @@ pub(super) fn lead(
             }
         }
     }
-    Ok(Led { elapsed: host::time::since(begun), sent, latencies: Some(latencies) })
+    Ok(UdpLed { elapsed: host::time::since(begun), sent, latencies: Some(latencies) })
 }
 
 /// Answers, until the other end has done.
 pub(super) fn follow(
-    plan: &Plan,
-    socket: &Socket,
+    plan: &UdpPlan,
+    socket: &GsoSocket,
     to: SocketAddr,
     spins: bool,
-    control: &mut Control,
+    control: &mut UdpChannel,
 ) -> Result<u64> {
     let udp = socket.plain();
     udp.connect(to)?;

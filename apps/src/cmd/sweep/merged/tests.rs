@@ -1,7 +1,7 @@
 use super::*;
 
-fn merged(json: &str) -> Merged {
-    Merged::new(&["4".into()], &[vec![serde_json::from_str(json).unwrap()]])
+fn merged(json: &str) -> MergedPoint {
+    MergedPoint::new(&["4".into()], &[vec![serde_json::from_str(json).unwrap()]])
 }
 
 #[test]

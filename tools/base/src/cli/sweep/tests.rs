@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::super::values::byte_count;
 use super::*;
 
-fn of(text: &str) -> Vec<u64> {
+fn parsed(text: &str) -> Vec<u64> {
     Sweep::parse(text, byte_count).unwrap_or_else(|e| panic!("{text}: {e}")).to_vec()
 }
 
@@ -24,7 +24,7 @@ fn a_range_goes_on_by_the_ratio_before_it_or_doubles() {
         ("3g..4095m*2", &[3 << 30]),
         ("16,16", &[16, 16]),
     ] {
-        assert_eq!(of(text), values, "{text}");
+        assert_eq!(parsed(text), values, "{text}");
     }
 }
 
@@ -68,7 +68,7 @@ proptest! {
     fn a_list_is_what_it_says(values in prop::collection::vec(any::<u32>(), 1..MOST_VALUES)) {
         let text = values.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let wanted: Vec<u64> = values.into_iter().map(u64::from).collect();
-        prop_assert_eq!(of(&text), wanted);
+        prop_assert_eq!(parsed(&text), wanted);
     }
 
     /// A range rises by its step, from its start to within a step of its end.
@@ -78,7 +78,7 @@ proptest! {
     ) {
         let end = from + span;
         let (sign, step) = if times { ('*', by) } else { ('+', span / 9 + 1) };
-        let values = of(&format!("{from}..{end}{sign}{step}"));
+        let values = parsed(&format!("{from}..{end}{sign}{step}"));
         let after = |value: u64| if times { value * step } else { value + step };
         prop_assert_eq!(values[0], from);
         prop_assert!(values.windows(2).all(|pair| pair[1] == after(pair[0])));

@@ -5,15 +5,15 @@ use super::*;
 
 /// A control message.
 #[derive(Serialize, Deserialize, Debug, PartialEq)]
-enum Control {
+enum TestMessage {
     Begin,
     Sent { messages: u64 },
 }
 
-fn wires() -> (Channel<Control>, Channel<Control>) {
+fn wires() -> (ControlChannel<TestMessage>, ControlChannel<TestMessage>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (Channel::new(near).unwrap(), Channel::new(listener.accept().unwrap().0).unwrap())
+    (ControlChannel::new(near).unwrap(), ControlChannel::new(listener.accept().unwrap().0).unwrap())
 }
 
 #[test]
@@ -30,12 +30,12 @@ fn a_wait_ends_with_the_host_at_the_other_end() {
 fn notes_arrive_in_order_and_an_end_is_noticed() {
     let (mut near, mut far) = wires();
     assert!(far.is_there());
-    let sent = Control::Sent { messages: u64::MAX };
-    near.tell(&Control::Begin).unwrap();
+    let sent = TestMessage::Sent { messages: u64::MAX };
+    near.tell(&TestMessage::Begin).unwrap();
     near.tell(&sent).unwrap();
     near.give_up(&anyhow::anyhow!("a wrong checksum").context("x".repeat(5000)));
     assert!(far.is_there());
-    assert_eq!(far.hear().unwrap(), Control::Begin);
+    assert_eq!(far.hear().unwrap(), TestMessage::Begin);
     assert_eq!(far.hear_whenever().unwrap(), sent);
     assert!(matches!(far.last_words(PATIENCE), LastWords::Why(why) if why == "x".repeat(1000)));
     drop(near);
@@ -56,7 +56,7 @@ fn what_is_no_note_is_refused() {
 #[test]
 fn half_a_note_is_not_waited_for() {
     let (near, far) = UnixStream::pair().unwrap();
-    let mut near: Channel<Control> = Channel {
+    let mut near: ControlChannel<TestMessage> = ControlChannel {
         stream: TcpStream::from(OwnedFd::from(near)),
         is_within: true,
         notes: PhantomData,
@@ -64,7 +64,7 @@ fn half_a_note_is_not_waited_for() {
     assert_eq!(near.hear_within(Duration::from_millis(1)).unwrap(), None);
     assert_eq!(near.heard().unwrap(), None, "a peer that is there may be silent");
     let mut note = vec![0; 4];
-    serde_json::to_writer(&mut note, &Said::<()>::Failed("too late".into())).unwrap();
+    serde_json::to_writer(&mut note, &ChannelMessage::<()>::Failed("too late".into())).unwrap();
     note[0] = note.len() as u8 - 4;
     let mut far = far;
     far.write_all(&note[..1]).unwrap();

@@ -68,7 +68,7 @@ fn ends_out_of_reach_are_told_the_flag_that_names_a_device() {
     assert_eq!(error, format!("127.0.0.1:1 refused: {says} (--device)"));
     let error = explain(found(), address, "bench").to_string();
     assert_eq!(error, format!("cannot connect to 127.0.0.1:1: {says} (--device)"));
-    let of = |error: ConnectError| out_of_reach(&Failure::from(error).context("the copy"));
+    let of = |error: ConnectError| out_of_reach(&CommandError::from(error).context("the copy"));
     assert_eq!(of(found()).as_deref(), Some(says));
     assert_eq!(of(told()), Some(format!("the peer refused: {says}")));
     assert_eq!(of(HandshakeError::TimedOut(Duration::from_secs(1)).into()), None);

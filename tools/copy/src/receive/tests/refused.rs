@@ -19,9 +19,9 @@ const ERRORS: [Errno; 6] =
 /// A call, those that are missing besides, and the outcome of a copy for each of [`ERRORS`]:
 /// `c` all is copied, `d` all is there and something differs, `f` some entries fail and all others
 /// are there, `e` the copy ends.
-type Row = (&'static str, i64, &'static [i64], &'static str);
+type RefusedRow = (&'static str, i64, &'static [i64], &'static str);
 
-const TABLE: [Row; 22] = [
+const TABLE: [RefusedRow; 22] = [
     // Services that file systems lack: the copy does without.
     ("fallocate", libc::SYS_fallocate, &[], "cccccc"),
     ("fchmod", libc::SYS_fchmod, &[], "dddddd"),
@@ -58,8 +58,8 @@ fn refuse(calls: &[i64], errno: Errno) {
 }
 
 /// An entry that is sent.
-struct Sent {
-    what: What,
+struct SentEntry {
+    what: EntryKind,
     name: &'static str,
     /// Content of a file, or target of a link.
     bytes: Vec<u8>,
@@ -68,25 +68,25 @@ struct Sent {
 }
 
 /// Something of everything: what is new, the same, to be replaced, and resumed.
-fn all() -> Vec<Sent> {
+fn all() -> Vec<SentEntry> {
     let bytes = |seed: u8, len: usize| (0..len).map(|at| seed ^ (at >> 10) as u8).collect();
     let few = PIECE + 5;
-    let sent = |what, name, bytes, force| Sent { what, name, bytes, force };
+    let sent = |what, name, bytes, force| SentEntry { what, name, bytes, force };
     vec![
-        sent(What::Directory, "new", Vec::new(), false),
-        sent(What::File, "new/empty", Vec::new(), false),
-        sent(What::File, "new/file", bytes(1, few), false),
-        sent(What::Link, "new/link", b"file".to_vec(), false),
-        sent(What::File, "same", bytes(2, few), false),
-        sent(What::File, "replaced", bytes(3, few), true),
-        sent(What::Link, "link", b"new".to_vec(), true),
-        sent(What::File, "resumed", bytes(4, (BUFFERS + 2) * PIECE + 5), false),
-        sent(What::File, "begun anew", bytes(5, few), false),
+        sent(EntryKind::Directory, "new", Vec::new(), false),
+        sent(EntryKind::File, "new/empty", Vec::new(), false),
+        sent(EntryKind::File, "new/file", bytes(1, few), false),
+        sent(EntryKind::Link, "new/link", b"file".to_vec(), false),
+        sent(EntryKind::File, "same", bytes(2, few), false),
+        sent(EntryKind::File, "replaced", bytes(3, few), true),
+        sent(EntryKind::Link, "link", b"new".to_vec(), true),
+        sent(EntryKind::File, "resumed", bytes(4, (BUFFERS + 2) * PIECE + 5), false),
+        sent(EntryKind::File, "begun anew", bytes(5, few), false),
     ]
 }
 
 /// Puts there what the entries find.
-fn put(scratch: &Scratch, all: &[Sent]) {
+fn put(scratch: &ReceivingEnd, all: &[SentEntry]) {
     let at = |name: &str| scratch.path.join(name);
     let bytes = |name: &str| &*all.iter().find(|sent| sent.name == name).unwrap().bytes;
     fs::write(at("same"), bytes("same")).unwrap();
@@ -103,14 +103,14 @@ fn put(scratch: &Scratch, all: &[Sent]) {
 /// Sends an entry as a sender does; how many bytes of a file the receiver has taken is put into
 /// `taken`.
 fn send(
-    receiving: &mut Receiving<'_>,
+    receiving: &mut CopyReceiver<'_>,
     entry: u32,
-    sent: &Sent,
+    sent: &SentEntry,
     taken: &mut HashMap<&'static str, usize>,
 ) -> Result<()> {
-    let Sent { what, name, ref bytes, force } = *sent;
+    let SentEntry { what, name, ref bytes, force } = *sent;
     receiving.force = force;
-    if what != What::File {
+    if what != EntryKind::File {
         return receiving.begin(entry, what, 0o750, bytes.len() as u64, name.as_bytes(), bytes);
     }
     receiving.begin(entry, what, 0o640, bytes.len() as u64, name.as_bytes(), b"")?;
@@ -133,14 +133,14 @@ fn send(
 }
 
 /// The kind and the bytes of what is at a path, without following it.
-fn found(path: &Path) -> Option<(What, Vec<u8>)> {
+fn found(path: &Path) -> Option<(EntryKind, Vec<u8>)> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
     Some(match () {
-        () if kind.is_dir() => (What::Directory, Vec::new()),
+        () if kind.is_dir() => (EntryKind::Directory, Vec::new()),
         () if kind.is_symlink() => {
-            (What::Link, fs::read_link(path).unwrap().into_os_string().into_vec())
+            (EntryKind::Link, fs::read_link(path).unwrap().into_os_string().into_vec())
         }
-        () => (What::File, fs::read(path).unwrap()),
+        () => (EntryKind::File, fs::read(path).unwrap()),
     })
 }
 
@@ -153,8 +153,8 @@ fn is_kept(path: &Path, taken: &[u8]) -> bool {
 
 /// Returns the outcome of a copy, as in [`TABLE`]; checks that nothing is lost or half there, and
 /// that the copy reports all that is not as it was sent.
-fn outcome(all: &[Sent], call: &str, (refused, missing): (i64, &[i64]), errno: Errno) -> char {
-    let scratch = Scratch::new("copy-calls");
+fn outcome(all: &[SentEntry], call: &str, (refused, missing): (i64, &[i64]), errno: Errno) -> char {
+    let scratch = ReceivingEnd::new("copy-calls");
     put(&scratch, all);
     let before: Vec<_> = all.iter().map(|sent| found(&scratch.path.join(sent.name))).collect();
     let (received, taken, has_failed) = std::thread::scope(|scope| {
@@ -191,7 +191,7 @@ fn outcome(all: &[Sent], call: &str, (refused, missing): (i64, &[i64]), errno: E
         let taken = taken.get(sent.name).copied().unwrap_or(0);
         assert!(is_kept(&path, &sent.bytes[..taken]), "{what}: received bytes are lost");
     }
-    let Received { error, failed, differing, finished, .. } = received;
+    let ReceivedCopy { error, failed, differing, finished, .. } = received;
     match (error, failed.count, differing.count) {
         (Some(_), ..) => 'e',
         (None, 1.., _) => 'f',
@@ -226,7 +226,7 @@ fn a_receiver_begins_where_it_can_write() {
     ];
     for (call, refused, expected) in calls {
         let begins = ERRORS.map(|errno| {
-            let scratch = Scratch::new("copy-begins");
+            let scratch = ReceivingEnd::new("copy-begins");
             let begin = || {
                 refuse(&[refused], errno);
                 Root::open(&scratch.path).is_ok()

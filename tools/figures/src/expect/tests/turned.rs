@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::builtin::ALL;
-use crate::experiment::Run;
+use crate::experiment::CommandRun;
 
 /// Results of an experiment whose points are made by their x and its place among those of the case.
-fn with(experiment: &Experiment, key: &str, of: impl Fn(&Run<'_>, usize) -> f64) -> Figure {
+fn with(experiment: &Experiment, key: &str, of: impl Fn(&CommandRun<'_>, usize) -> f64) -> Figure {
     let mut figure = Figure::new("f", experiment.clone());
     for run in experiment.runs(false) {
         let case = experiment.cases.iter().find(|case| case.label == run.case).unwrap();
@@ -31,29 +31,31 @@ fn number(at_least: Option<f64>, at_most: Option<f64>, holds: bool) -> f64 {
 /// Results for which one expectation, and no other one need, holds or does not.
 fn results(experiment: &Experiment, expect: &Expect, holds: bool) -> Figure {
     let y = experiment.axis(expect.y.as_deref()).unwrap();
-    let of = |value: &dyn Fn(&Run<'_>, usize) -> f64| with(experiment, &y.key, value);
+    let of = |value: &dyn Fn(&CommandRun<'_>, usize) -> f64| with(experiment, &y.key, value);
     match expect.shapes().next().unwrap() {
-        Shape::Value(Value { at_least, at_most, .. }) => {
+        ExpectedShape::Value(PointValue { at_least, at_most, .. }) => {
             let value = y.divisor() * number(*at_least, *at_most, holds);
             of(&|_, _| value)
         }
-        Shape::Ratio(ratio) => {
+        ExpectedShape::Ratio(ratio) => {
             let value = number(ratio.at_least, ratio.at_most, holds);
             of(&|run, _| if (run.case, run.x) == (&ratio.of, ratio.x.0) { value } else { 1.0 })
         }
-        Shape::Monotone(Monotone { direction, .. }) => {
-            let rises = (*direction == Direction::Rising) == holds;
+        ExpectedShape::Monotone(Monotone { direction, .. }) => {
+            let rises = (*direction == MonotoneDirection::Rising) == holds;
             of(&|_, at| if rises { 100_f64.powi(at as i32) } else { 100_f64.powi(-(at as i32)) })
         }
-        Shape::Plateau(plateau) => {
+        ExpectedShape::Plateau(plateau) => {
             let step = if holds { 0.0 } else { 1.0 + plateau.within_percent / 100.0 };
             of(&|_, at| (1.0 + step).powi(at as i32))
         }
-        Shape::Peak(peak) => {
+        ExpectedShape::Peak(peak) => {
             let from = peak.from.0;
             of(&|run, _| if (run.x == from) == holds { 1.0 } else { peak.falls_to / 2.0 })
         }
-        Shape::Linear(_) => of(&|run, _| if holds { run.x as f64 } else { 1.0 / run.x as f64 }),
+        ExpectedShape::Linear(_) => {
+            of(&|run, _| if holds { run.x as f64 } else { 1.0 / run.x as f64 })
+        }
     }
 }
 
@@ -67,9 +69,9 @@ fn each_expectation_fails_once_it_is_turned_round() {
             let on = expect.on.as_deref().unwrap_or("soft0").trim_start_matches('=');
             let check = |holds| {
                 let manifest = Manifest { device: on.into(), ..sample::manifest() };
-                let mut report = Report::new(manifest);
+                let mut report = FiguresReport::new(manifest);
                 report.figures.push(results(&experiment, expect, holds));
-                Tally::of(&report).check()
+                StatusTally::count(&report).check()
             };
             let what = format!("{}, expectation {}: {expect:?}", builtin.name, n + 1);
             assert!(check(true).is_ok(), "{what}: {:?}", check(true));

@@ -10,8 +10,8 @@ fn checked(program: &str, findings: &[&str], notes: &[&str]) -> CheckedProcess {
     soft_rnic::check::read(lines.concat().as_bytes()).unwrap().remove(0)
 }
 
-fn run(processes: &[CheckedProcess]) -> Run<'_> {
-    Run {
+fn run(processes: &[CheckedProcess]) -> ProgramRun<'_> {
+    ProgramRun {
         command: &[],
         program_status: 0,
         failed: true,
@@ -30,7 +30,7 @@ fn a_finding_is_a_failed_case() {
     assert!(text.contains("<failure message=\"&quot;x&quot; &amp; \u{fffd}y\"></failure>"));
     assert!(text.contains("<system-out>a note</system-out>"), "{text}");
     assert!(text.contains("<testcase classname=\"c\" name=\"no findings\"></testcase>"));
-    let strict = junit(&Run { counts_notes: true, ..run(&all) });
+    let strict = junit(&ProgramRun { counts_notes: true, ..run(&all) });
     assert!(strict.contains("tests=\"2\" failures=\"2\""), "{strict}");
 }
 

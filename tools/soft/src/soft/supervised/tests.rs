@@ -4,7 +4,7 @@ use super::*;
 fn findings_fail_and_notes_only_if_they_are_to() {
     let of = |record: &str| {
         let all = read(record.as_bytes()).unwrap();
-        [Fails::Never, Fails::WithFindings, Fails::WithNotes]
+        [FailCondition::Never, FailCondition::WithFindings, FailCondition::WithNotes]
             .map(|fails| fails.judge(&all).is_some())
     };
     assert_eq!(of("c 1 a\n"), [false, false, false]);

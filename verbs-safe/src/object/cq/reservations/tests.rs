@@ -15,7 +15,7 @@ fn what_does_not_fit_is_refused_and_named() {
 #[test]
 fn a_shared_queue_counts_once_until_its_last_user_has_gone() {
     let reservations = Reservations::new(10);
-    let (a, b) = (Some(SrqId::for_test(1)), Some(SrqId::for_test(2)));
+    let (a, b) = (Some(SrqId(1)), Some(SrqId(2)));
     reservations.reserve(6, a).unwrap();
     reservations.reserve(6, a).unwrap();
     assert_eq!(reservations.reserve(6, b).unwrap_err().needed, 12);

@@ -1,4 +1,4 @@
-//! The faults.
+//! The faults that tests plant.
 
 /// A fault at one place of the code. Each is off unless a [world](crate::world) plants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
