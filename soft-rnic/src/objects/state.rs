@@ -23,8 +23,8 @@ use host::sync::{Mutex, RwLock};
 use verbs_sys::*;
 
 use crate::check::checker::Checker;
-use crate::check::completions::CqAccount as CheckedCompletions;
-use crate::check::queue::{QpAccount as CheckedQueue, RecvAccount};
+use crate::check::completions::CqAccount;
+use crate::check::queue::{QpAccount, RecvAccount};
 use crate::counters::Counters;
 use crate::event::{Acks, EventQueue};
 use crate::faults::injector::Injector;
@@ -317,7 +317,7 @@ pub(crate) struct Cq {
     /// Its completions in the trace, if the process has one.
     pub(crate) trace: Option<CqTrace>,
     /// Completions that could come to it, if the process is checked.
-    pub(crate) check: Option<Arc<CheckedCompletions>>,
+    pub(crate) check: Option<Arc<CqAccount>>,
     /// The producers' lock comes first.
     pub(crate) moderation: Mutex<Moderation>,
 }
@@ -413,7 +413,7 @@ pub(crate) struct Qp {
     /// Its table in the trace, if the process has one.
     pub(crate) trace: Option<Arc<QueueTrace>>,
     /// Requests that are outstanding on it, if the process is checked.
-    pub(crate) check: Option<Box<CheckedQueue>>,
+    pub(crate) check: Option<Box<QpAccount>>,
     /// Faults that strike its requests, if the process is to meet some. The send queue's lock comes
     /// first.
     pub(crate) faults: Option<Box<Mutex<QueueFaults>>>,

@@ -25,7 +25,7 @@ use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, ExecutionMode, Qp, Sq};
 use crate::queues::outcome::WqeOutcome;
 use crate::queues::pending::PendingWqes;
-use crate::queues::qp_state::QueuePairState as QpState;
+use crate::queues::qp_state::QueuePairState;
 use crate::queues::wqe::SqOp;
 use crate::reason::Cause;
 use crate::timing::simulation::{Faults, SimulationState};
@@ -197,7 +197,8 @@ impl Qp {
     fn is_runnable(&self) -> bool {
         let sq = self.sq.lock();
         let state = self.state();
-        let runs = state == QpState::Rts || (state == QpState::Sqd && sq.requester.started);
+        let runs =
+            state == QueuePairState::Rts || (state == QueuePairState::Sqd && sq.requester.started);
         runs && !sq.pending.is_empty() && sq.requester.waits.is_none()
     }
 

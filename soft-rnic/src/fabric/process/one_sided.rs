@@ -27,8 +27,7 @@ use crate::peers::process::remote::RemotePeer;
 use crate::peers::process::serving::serves;
 use crate::queues::outcome::{PeerReply, WqeOutcome};
 use crate::queues::requester::RequesterState;
-use crate::queues::wqe;
-use crate::queues::wqe::{SqOp, Wqe};
+use crate::queues::wqe::{SqOp, Wqe, WqeRef};
 use crate::reason::WcReason;
 
 use super::out::OutRing;
@@ -52,7 +51,7 @@ impl Qp {
         remote: &mut RemotePeer,
         out: &mut OutRing<'_>,
         execution: &mut Execution<'_>,
-        request: &wqe::WqeRef<'_>,
+        request: &WqeRef<'_>,
     ) -> AccessAttempt {
         // Others of this process may send while we copy.
         out.release();
@@ -154,7 +153,7 @@ impl Qp {
         &self,
         requester: &mut RequesterState,
         remote: &mut RemotePeer,
-        request: &wqe::WqeRef<'_>,
+        request: &WqeRef<'_>,
     ) -> AccessAttempt {
         // If nothing was done for this connection yet, the peer may be the right one now.
         remote.generation = 0;

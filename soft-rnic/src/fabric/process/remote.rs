@@ -38,7 +38,7 @@ use crate::queues::outcome::{PeerReply, WaitCause, WqeOutcome};
 use crate::queues::pending::PendingWqes;
 use crate::queues::qp_state::QpTransport;
 use crate::queues::requester::RequesterState;
-use crate::queues::wqe;
+use crate::queues::wqe::{Wqe, WqeRef};
 use crate::reason::WcReason;
 use crate::timing::timer::response_timeout_ns;
 
@@ -144,7 +144,7 @@ impl<'a, const XRC: bool> SqLink<'a> for RemoteLink<'_, XRC> {
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &wqe::WqeRef<'_>,
+        request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
     ) -> SendAttempt {
         let len = request.len();
@@ -195,7 +195,7 @@ impl<'a, const XRC: bool> SqLink<'a> for RemoteLink<'_, XRC> {
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &wqe::WqeRef<'_>,
+        request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
         arrives: bool,
     ) -> WqeOutcome {
@@ -283,19 +283,14 @@ impl<const XRC: bool> RemoteLink<'_, XRC> {
 impl Qp {
     /// A late message arrives at another process. False if it does not; a plain write has
     /// no memory to go to any more.
-    pub(crate) fn arrive_remote(
-        &self,
-        sq: &mut Sq,
-        wqe: &wqe::Wqe,
-        payload: &[MemSpan<'_>],
-    ) -> bool {
+    pub(crate) fn arrive_remote(&self, sq: &mut Sq, wqe: &Wqe, payload: &[MemSpan<'_>]) -> bool {
         let to = sq.requester.dest_qpn;
         let Some(remote) = sq.remote.as_deref_mut() else { return false };
         remote.look_up(self);
         let pair = remote.pair.clone();
         let Some(pair) = pair.filter(|pair| !pair.is_dead()) else { return false };
         let len: usize = payload.iter().map(|span| span.len()).sum();
-        let request = wqe::WqeRef { wqe, sges: &[], to: None };
+        let request = WqeRef { wqe, sges: &[], to: None };
         let flags = flags_of(&request);
         let mut sent = RingRequest { len: len as u32, ..self.request(remote, &request, to, flags) };
         let fits = len <= DATA as usize / 4;

@@ -12,8 +12,7 @@ use crate::peers::process::ring::{EntryOp, HAS_IMM, PayloadLocation, RingRequest
 use crate::queues::address::DatagramAddress;
 use crate::queues::outcome::{WaitCause, WqeOutcome};
 use crate::queues::requester::RequesterState;
-use crate::queues::wqe;
-use crate::queues::wqe::Wqe;
+use crate::queues::wqe::{Wqe, WqeRef};
 
 use super::out::OutRing;
 
@@ -32,7 +31,7 @@ impl Qp {
         requester: &mut RequesterState,
         local: &[MemSpan<'_>],
         execution: &mut Execution<'_>,
-        request: &wqe::WqeRef<'_>,
+        request: &WqeRef<'_>,
         to: &DatagramAddress,
         qkey: u32,
     ) -> WqeOutcome {

@@ -18,7 +18,7 @@ use super::responder::RequestBuffers;
 use crate::clock;
 use crate::copy::summed_bytes;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{self, Qp};
+use crate::objects::state::{Qp, ResponderState};
 use crate::peers::wire::state::{Departed, KeptRead, ReceivingMachine, RoceWire, WireRq};
 use crate::udp::ReceivedDatagram;
 
@@ -31,14 +31,14 @@ pub(super) const KEPT: usize = 1 << 10;
 
 impl Qp {
     /// The queue pair ends; its lock is held.
-    pub(crate) fn depart(self: &Arc<Qp>, responder: &mut state::ResponderState) {
+    pub(crate) fn depart(self: &Arc<Qp>, responder: &mut ResponderState) {
         let Some(wire) = self.pd.context.device.wire() else { return };
         let kept = self.read_again(responder);
         wire.remember(self.num, responder.wire.take(), kept);
     }
 
     /// Returns the READs that its peer may still ask for.
-    fn read_again(self: &Arc<Qp>, responder: &mut state::ResponderState) -> Vec<KeptRead> {
+    fn read_again(self: &Arc<Qp>, responder: &mut ResponderState) -> Vec<KeptRead> {
         let (mut buffers, mut deferred) = (RequestBuffers::new(), DeferredWork::default());
         let (mut all, mut left) = (Vec::new(), KEPT);
         let Some((ReceivingMachine::Reliable(machine), mut here)) =

@@ -26,7 +26,7 @@ use crate::peers::wire::state::{OwnPages, PacketPath, Reliable, RoceWire, WireSq
 use crate::queues::outcome::WqeOutcome;
 use crate::queues::pending::PendingWqes;
 use crate::queues::qp_state::QpTransport;
-use crate::queues::wqe;
+use crate::queues::wqe::WqeRef;
 use crate::reason::WcReason;
 use crate::udp::PacketOutbox;
 
@@ -58,7 +58,7 @@ impl<'a> SqLink<'a> for Reliable {
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &wqe::WqeRef<'_>,
+        request: &WqeRef<'_>,
         _: &mut Execution<'a>,
     ) -> SendAttempt {
         let fails = |reason, sent: u32| match sent {
@@ -93,7 +93,7 @@ impl<'a> SqLink<'a> for Reliable {
         &mut self,
         _: &'a Arc<Qp>,
         _: &mut SqParts<'_>,
-        _: &wqe::WqeRef<'_>,
+        _: &WqeRef<'_>,
         _: &mut Execution<'a>,
         _: bool,
     ) -> WqeOutcome {
@@ -321,7 +321,7 @@ impl Qp {
         self: &Arc<Qp>,
         (device, tx): (&RoceWire, &mut PacketOutbox),
         wire: &mut Reliable,
-        request: &wqe::WqeRef<'_>,
+        request: &WqeRef<'_>,
         local: Option<&Result<Spans<'_>, WcReason>>,
         packet: &Outgoing,
     ) -> Result<(), WcReason> {

@@ -6,12 +6,11 @@ use crate::copy::sum;
 use crate::engine::responder::place::behind;
 use crate::memory::on_demand;
 use crate::memory::span::{MemSpan, Spans, copy_summed};
-use crate::queues::wqe;
-use crate::queues::wqe::SqOp;
+use crate::queues::wqe::{SqOp, Wqe, WqeRef};
 use crate::reason::WcReason;
 
 /// A request, as the protocol has it, if it has such ones.
-pub(super) fn request_of(request: &wqe::WqeRef<'_>) -> Option<Request> {
+pub(super) fn request_of(request: &WqeRef<'_>) -> Option<Request> {
     let (wqe, len) = (request.wqe, request.len() as u32);
     let mut asked = Request::new(kind_of(wqe)?, len, wqe.remote_addr, wqe.rkey);
     asked.is_signaled = wqe.signaled;
@@ -19,7 +18,7 @@ pub(super) fn request_of(request: &wqe::WqeRef<'_>) -> Option<Request> {
     Some(asked)
 }
 
-fn kind_of(wqe: &wqe::Wqe) -> Option<Operation> {
+fn kind_of(wqe: &Wqe) -> Option<Operation> {
     let imm = wqe.imm.map(u32::from_be);
     Some(match (wqe.op, imm) {
         (SqOp::Send, _) if wqe.invalidates => Operation::SendInv(wqe.imm.unwrap_or(0)),

@@ -18,7 +18,7 @@ use crate::lock::Guard;
 use crate::memory::span::SpanBuf;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{self, Qp};
+use crate::objects::state::{Qp, ResponderState};
 use crate::peers::wire::answers::{Allowance, AnswersSent};
 use crate::peers::wire::state::{
     KeptReads, PacketPath, ReceivingMachine, RoceWire, WireRq, gid_of,
@@ -44,7 +44,7 @@ pub(super) enum OwedAnswer {
 /// The receiving side of a queue pair, from the first request of a run on. To take the lock for
 /// each packet would cost more than the packet: an atomic exchange waits until the bytes before it,
 /// which were copied to memory that is in no cache, are there.
-pub(super) type HeldResponder<'q> = Option<Guard<'q, state::ResponderState>>;
+pub(super) type HeldResponder<'q> = Option<Guard<'q, ResponderState>>;
 
 /// The buffers and the allowance that the requests of one batch share.
 pub(super) struct Answering {
@@ -80,7 +80,7 @@ impl Qp {
     /// The queue pair may receive from now on; a connection from `path`.
     pub(super) fn listen_wire(
         &self,
-        responder: &mut state::ResponderState,
+        responder: &mut ResponderState,
         mtu_shift: u32,
         path: Option<PacketPath>,
         slots: Vec<ResponseSlot>,
@@ -101,7 +101,7 @@ impl Qp {
 
     fn machine(
         &self,
-        responder: &state::ResponderState,
+        responder: &ResponderState,
         mtu: u32,
         slots: Vec<ResponseSlot>,
     ) -> Option<ReceivingMachine> {
@@ -255,19 +255,12 @@ impl Qp {
     /// Returns the objects that requests act on, and the machine that says how.
     pub(super) fn here<'h, 'a: 'h>(
         self: &'a Arc<Qp>,
-        responder: &'h mut state::ResponderState,
+        responder: &'h mut ResponderState,
         buffers: &'h mut RequestBuffers,
         deferred: &'h mut DeferredWork,
     ) -> Option<(&'h mut ReceivingMachine, QpTarget<'h, 'a>)> {
-        let state::ResponderState {
-            wire,
-            consumer,
-            access,
-            max_dest_rd_atomic,
-            dest_qpn,
-            qkey,
-            ..
-        } = responder;
+        let ResponderState { wire, consumer, access, max_dest_rd_atomic, dest_qpn, qkey, .. } =
+            responder;
         let WireRq { machine, taken, kept, asked, path, .. } = wire.as_deref_mut()?;
         let workers = &self.pd.context.device.wire()?.workers;
         let here = QpTarget {

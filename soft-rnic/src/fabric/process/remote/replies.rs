@@ -8,7 +8,7 @@ use crate::memory::span::MemSpan;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
 use crate::queues::outcome::{PeerReply, WqeOutcome};
-use crate::queues::wqe;
+use crate::queues::wqe::{Wqe, WqeRef};
 use crate::reason::WcReason;
 
 use crate::peers::process::pair::ProcessPair;
@@ -95,7 +95,7 @@ impl Qp {
         parts: &mut SqParts<'_>,
         remote: &mut RemotePeer,
         verdict: PeerReply,
-        wqe: &wqe::Wqe,
+        wqe: &Wqe,
         len: u64,
         execution: &mut Execution<'a>,
     ) {
@@ -116,7 +116,7 @@ impl Qp {
     }
 
     /// Puts what an atomic has found where the request wants it. False if that has gone.
-    fn land(&self, parts: &mut SqParts<'_>, request: &wqe::WqeRef<'_>, mut value: u64) -> bool {
+    fn land(&self, parts: &mut SqParts<'_>, request: &WqeRef<'_>, mut value: u64) -> bool {
         let room = &mut parts.scratch.local;
         let Ok(spans) = self.local(parts.requester, request, 8, room) else { return false };
         let value = MemSpan::from_words(core::slice::from_mut(&mut value));

@@ -11,8 +11,7 @@ use crate::peers::process::ring::{
 };
 use crate::queues::outcome::{PeerReply, WqeOutcome};
 use crate::queues::requester::RequesterState;
-use crate::queues::wqe;
-use crate::queues::wqe::SqOp;
+use crate::queues::wqe::{SqOp, WqeRef};
 use crate::reason::WcReason;
 
 use super::super::out::{COPIED, COPIED_UNMAPPED, OutRing};
@@ -24,7 +23,7 @@ impl Qp {
         local: &Spans<'_>,
         remote: &RemotePeer,
         out: &mut OutRing<'_>,
-        request: &wqe::WqeRef<'_>,
+        request: &WqeRef<'_>,
     ) -> SendAttempt {
         let len = request.len();
         // An unreliable queue pair takes silence for success: it waits only for what is not copied.
@@ -73,7 +72,7 @@ impl Qp {
         local: &Spans<'_>,
         remote: &RemotePeer,
         out: &mut OutRing<'_>,
-        request: &wqe::WqeRef<'_>,
+        request: &WqeRef<'_>,
     ) -> SendAttempt {
         let (wqe, len) = (request.wqe, request.len() as u32);
         let mut operand = wqe.compare_add;
@@ -98,7 +97,7 @@ impl Qp {
     pub(super) fn request(
         &self,
         remote: &RemotePeer,
-        request: &wqe::WqeRef<'_>,
+        request: &WqeRef<'_>,
         to: u32,
         flags: u8,
     ) -> RingRequest {
@@ -127,7 +126,7 @@ impl Qp {
     }
 }
 
-pub(super) fn flags_of(request: &wqe::WqeRef<'_>) -> u8 {
+pub(super) fn flags_of(request: &WqeRef<'_>) -> u8 {
     let flag = |is: bool, flag: u8| if is { flag } else { 0 };
     flag(request.wqe.imm.is_some(), HAS_IMM)
         | flag(request.wqe.solicited, SOLICITED)
