@@ -136,7 +136,7 @@ impl ResultLine {
             *value = match key.as_str() {
                 "rounds" => rounds.len().into(),
                 // One round in which something was wrong is enough.
-                _ if value.is_boolean() => rounds.iter().all(|line| line.is(key)).into(),
+                _ if value.is_boolean() => rounds.iter().all(|line| line.is_true(key)).into(),
                 _ if !value.is_number() => continue,
                 key if COUNTS.contains(&key) => like(value, numbers().sum()),
                 key if PER_MESSAGE.contains(&key) => per_message(rounds, key).into(),
