@@ -26,7 +26,7 @@ const ARRIVED: usize = 1 << 16;
 
 /// A request that is outstanding.
 #[derive(Debug, Default)]
-pub(crate) struct OutstandingRequest {
+pub(crate) struct PostedWr {
     pub(crate) wr_id: u64,
     pub(crate) operation: &'static str,
     /// The send queue's position after it.
@@ -49,7 +49,7 @@ pub(crate) struct OutstandingRequest {
     pub(crate) is_said: bool,
 }
 
-impl OutstandingRequest {
+impl PostedWr {
     /// Describes the place of some of its bytes.
     pub(crate) fn location(&self, bytes: &Range<usize>) -> String {
         let mut offset = bytes.start as u64;
@@ -68,17 +68,17 @@ impl OutstandingRequest {
 fn report_deregistered<'a>(
     checker: &Checker,
     queue: &str,
-    posted: impl Iterator<Item = &'a mut OutstandingRequest>,
+    posted: impl Iterator<Item = &'a mut PostedWr>,
     key: u32,
 ) {
     let mut named = posted.filter(|posted| posted.sges.iter().any(|sge| sge.lkey == key));
     let Some(first) = named.next() else { return };
-    let say = |posted: &mut OutstandingRequest| (posted.print, posted.is_said) = (None, true);
+    let say = |posted: &mut PostedWr| (posted.print, posted.is_said) = (None, true);
     say(first);
     let more = named.map(say).count();
     checker.report.say(ReportKind::Deregistered, || {
         let more = if more > 0 { format!(" (and of {more} more)") } else { String::new() };
-        let OutstandingRequest { operation, wr_id, .. } = first;
+        let PostedWr { operation, wr_id, .. } = first;
         format!(
             "the buffer of {operation} wr_id {wr_id:#x} on {queue}{more} was deregistered before \
              its completion was polled"
@@ -91,7 +91,7 @@ pub(crate) struct RecvAccount {
     pub(crate) checker: Arc<Checker>,
     /// Name of the queue in reports.
     pub(crate) name: String,
-    posted: Mutex<VecDeque<OutstandingRequest>>,
+    posted: Mutex<VecDeque<PostedWr>>,
     /// Completion queues that they complete at: each counts all that are posted. Taken under the
     /// lock of `posted`.
     cqs: Mutex<Vec<Weak<CqAccount>>>,
@@ -128,7 +128,7 @@ impl RecvAccount {
     }
 
     /// One is posted; the posting side's lock is held.
-    pub(crate) fn post(&self, posted: OutstandingRequest) {
+    pub(crate) fn post(&self, posted: PostedWr) {
         if self.checker.claim(&posted.claims, true)
             && !self.is_overlap_said.swap(true, Ordering::Relaxed)
         {
@@ -147,7 +147,7 @@ impl RecvAccount {
     }
 
     /// Does something with the oldest; the taking side's lock is held.
-    pub(crate) fn with_first(&self, act: impl FnOnce(&mut OutstandingRequest)) {
+    pub(crate) fn with_first(&self, act: impl FnOnce(&mut PostedWr)) {
         if let Some(posted) = self.posted.lock().front_mut() {
             act(posted);
         }
@@ -155,7 +155,7 @@ impl RecvAccount {
 
     /// The oldest is taken, and will complete at `at`, which still counts it; the taking side's
     /// lock is held.
-    fn take(&self, at: Option<&Arc<CqAccount>>) -> Option<OutstandingRequest> {
+    fn take(&self, at: Option<&Arc<CqAccount>>) -> Option<PostedWr> {
         let mut all = self.posted.lock();
         let posted = all.pop_front()?;
         let mut is_counted = false;
@@ -196,11 +196,11 @@ pub(crate) struct QpAccount {
     pub(crate) number: u32,
     /// Name of the queue pair in reports.
     pub(crate) name: String,
-    sends: Mutex<VecDeque<OutstandingRequest>>,
+    sends: Mutex<VecDeque<PostedWr>>,
     /// Its own receive queue, or the shared one.
     pub(crate) receives: Arc<RecvAccount>,
     is_shared: bool,
-    arrived: Mutex<VecDeque<OutstandingRequest>>,
+    arrived: Mutex<VecDeque<PostedWr>>,
     send_cq: Option<Arc<CqAccount>>,
     recv_cq: Option<Arc<CqAccount>>,
     is_overlap_said: AtomicBool,
@@ -236,12 +236,12 @@ impl QpAccount {
     }
 
     /// Name of a request of the queue pair in reports.
-    pub(crate) fn name_of(&self, posted: &OutstandingRequest) -> String {
+    pub(crate) fn name_of(&self, posted: &PostedWr) -> String {
         format!("{} wr_id {:#x} on {}", posted.operation, posted.wr_id, self.name)
     }
 
     /// A request is posted to the send queue, whose lock is held.
-    pub(crate) fn post_send(&self, posted: OutstandingRequest) {
+    pub(crate) fn post_send(&self, posted: PostedWr) {
         let overlaps = self.checker.claim(&posted.claims, posted.writes);
         if overlaps && posted.writes && !self.is_overlap_said.swap(true, Ordering::Relaxed) {
             let (operation, id) = (posted.operation, posted.wr_id);
@@ -265,7 +265,7 @@ impl QpAccount {
     }
 
     /// Does something with the request of this position, if it is there.
-    pub(crate) fn with_send(&self, position: u32, act: impl FnOnce(&mut OutstandingRequest)) {
+    pub(crate) fn with_send(&self, position: u32, act: impl FnOnce(&mut PostedWr)) {
         let mut sends = self.sends.lock();
         let Some(first) = sends.front().map(|posted| posted.position) else { return };
         if let Some(posted) = sends.get_mut(position.wrapping_sub(first) as usize) {
@@ -276,23 +276,17 @@ impl QpAccount {
     /// A region is deregistered: reports the requests from this position on, which are not done,
     /// that name it.
     pub(crate) fn deregistered(&self, key: u32, from: u32) {
-        let is_under_way = |posted: &&mut OutstandingRequest| {
-            posted.position.wrapping_sub(from).cast_signed() >= 0
-        };
+        let is_under_way =
+            |posted: &&mut PostedWr| posted.position.wrapping_sub(from).cast_signed() >= 0;
         let mut sends = self.sends.lock();
         let sends = sends.iter_mut().filter(is_under_way);
         report_deregistered(&self.checker, &self.name, sends, key);
     }
 
     /// The program knows that the requests up to this position are done; each is shown to `look`.
-    pub(crate) fn retire_sends(
-        &self,
-        position: u32,
-        mut look: impl FnMut(&mut OutstandingRequest),
-    ) {
+    pub(crate) fn retire_sends(&self, position: u32, mut look: impl FnMut(&mut PostedWr)) {
         let mut sends = self.sends.lock();
-        let is_done =
-            |posted: &OutstandingRequest| position.wrapping_sub(posted.position).cast_signed() >= 0;
+        let is_done = |posted: &PostedWr| position.wrapping_sub(posted.position).cast_signed() >= 0;
         while sends.front().is_some_and(is_done) {
             let Some(mut posted) = sends.pop_front() else { return };
             look(&mut posted);
@@ -300,18 +294,14 @@ impl QpAccount {
         }
     }
 
-    fn forget_send(&self, posted: &OutstandingRequest) {
+    fn forget_send(&self, posted: &PostedWr) {
         self.checker.disclaim(&posted.claims, posted.writes);
         self.send_cq.as_ref().filter(|_| posted.completes).inspect(|cq| cq.sub());
     }
 
     /// A message takes the oldest receive request of a queue; the lock of its taking side is held.
     /// `look` is shown it, and says what is kept of it until its completion is polled.
-    pub(crate) fn arrive(
-        &self,
-        receives: &RecvAccount,
-        look: impl FnOnce(OutstandingRequest) -> OutstandingRequest,
-    ) {
+    pub(crate) fn arrive(&self, receives: &RecvAccount, look: impl FnOnce(PostedWr) -> PostedWr) {
         let Some(posted) = receives.take(self.recv_cq.as_ref()) else { return };
         let posted = look(posted);
         let mut arrived = self.arrived.lock();
@@ -325,14 +315,14 @@ impl QpAccount {
 
     /// The receive request that is filled now was reported: its memory has gone.
     pub(crate) fn is_receive_said(&self, wr_id: u64) -> bool {
-        let is_it = |posted: &OutstandingRequest| posted.is_said && posted.wr_id == wr_id;
+        let is_it = |posted: &PostedWr| posted.is_said && posted.wr_id == wr_id;
         let mut is_said = self.arrived.lock().back().is_some_and(is_it);
         self.receives.with_first(|posted| is_said |= is_it(posted));
         is_said
     }
 
     /// Does something with what was taken last.
-    pub(crate) fn with_last(&self, act: impl FnOnce(&mut OutstandingRequest)) {
+    pub(crate) fn with_last(&self, act: impl FnOnce(&mut PostedWr)) {
         if let Some(posted) = self.arrived.lock().back_mut() {
             act(posted);
         }
@@ -340,7 +330,7 @@ impl QpAccount {
 
     /// The completion of a receive request is polled: the oldest with this number, which is shown
     /// to `look`.
-    pub(crate) fn retire_receive(&self, wr_id: u64, look: impl FnOnce(&mut OutstandingRequest)) {
+    pub(crate) fn retire_receive(&self, wr_id: u64, look: impl FnOnce(&mut PostedWr)) {
         let mut arrived = self.arrived.lock();
         let Some(n) = arrived.iter().position(|posted| posted.wr_id == wr_id) else { return };
         for lost in arrived.drain(..n) {
@@ -352,7 +342,7 @@ impl QpAccount {
         }
     }
 
-    fn forget_arrived(&self, posted: &OutstandingRequest) {
+    fn forget_arrived(&self, posted: &PostedWr) {
         self.checker.disclaim(&posted.claims, true);
         self.recv_cq.as_ref().inspect(|cq| cq.sub());
     }

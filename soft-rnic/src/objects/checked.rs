@@ -10,7 +10,7 @@ use crate::check::checker::{Checker, Leftovers, Object};
 use crate::check::claims::AddressRange;
 use crate::check::completions::CqAccount;
 use crate::check::fingerprint::Fingerprint;
-use crate::check::queue::{OutstandingRequest, QpAccount, RecvAccount};
+use crate::check::queue::{PostedWr, QpAccount, RecvAccount};
 use crate::check::report::{ReportKind, number, write};
 use crate::memory::lists::resolve;
 use crate::memory::mr_table::{MW_BIND, REMOTE_ATOMIC, REMOTE_WRITE};
@@ -215,7 +215,7 @@ impl Device {
 
     /// Takes the fingerprint of the first `len` bytes of a request's buffer; none if that is not
     /// registered.
-    fn print(&self, posted: &OutstandingRequest, len: usize) -> Option<Print> {
+    fn print(&self, posted: &PostedWr, len: usize) -> Option<Print> {
         self.look(posted.pd, &posted.sges, len as u64, |spans| print(spans, len))
     }
 
@@ -224,9 +224,9 @@ impl Device {
         &self,
         checker: &Checker,
         queue: &str,
-        mut posted: OutstandingRequest,
+        mut posted: PostedWr,
         has_print: bool,
-    ) -> OutstandingRequest {
+    ) -> PostedWr {
         let len = len_of(&posted.sges);
         let of = |spans: &[MemSpan<'_>]| {
             let claims = spans.iter().filter(|span| !is_zeroes(span)).map(|span| {
@@ -283,12 +283,12 @@ fn print(spans: &[MemSpan<'_>], len: usize) -> Print {
 fn readable(
     checker: &Checker,
     queue: &str,
-    posted: &OutstandingRequest,
+    posted: &PostedWr,
     print: Print,
 ) -> Option<Fingerprint> {
     print.unwrap_or_else(|bytes| {
         checker.report.say(ReportKind::Unreadable, || {
-            let OutstandingRequest { operation, wr_id, .. } = posted;
+            let PostedWr { operation, wr_id, .. } = posted;
             let at = posted.location(&bytes);
             format!(
                 "the buffer of {operation} wr_id {wr_id:#x} on {queue} is not mapped, or protected, while \
@@ -309,13 +309,13 @@ pub(crate) unsafe fn check_receive(pd: &Pd, receives: &RecvAccount, wr: &ibv_rec
         1.. => unsafe { core::slice::from_raw_parts(wr.sg_list, wr.num_sge as usize) },
         _ => &[],
     };
-    let posted = OutstandingRequest {
+    let posted = PostedWr {
         wr_id: wr.wr_id,
         operation: "RECV",
         sges: sges.to_vec(),
         pd: pd.id,
         writes: true,
-        ..OutstandingRequest::default()
+        ..PostedWr::default()
     };
     let device = &pd.context.device;
     receives.post(device.posted(&receives.checker, &receives.name, posted, true));
@@ -348,7 +348,7 @@ impl Qp {
         let Some(check) = self.check() else { return };
         let wqe = request.wqe;
         let has_buffer = !wqe.inline && !wqe.op.is_local();
-        let posted = OutstandingRequest {
+        let posted = PostedWr {
             wr_id: wqe.wr_id,
             operation: wqe.op.name(),
             position: wqe.position,
@@ -357,7 +357,7 @@ impl Qp {
             pd: self.pd.id,
             writes: wqe.op.is_response(),
             completes: wqe.signaled,
-            ..OutstandingRequest::default()
+            ..PostedWr::default()
         };
         let has_print = !wqe.op.is_response();
         let device = &self.pd.context.device;
@@ -401,12 +401,7 @@ impl Qp {
 
     /// Reports if the bytes that a request names have changed. (Where other requests write to them,
     /// that is known before they do.)
-    pub(crate) fn compare(
-        &self,
-        check: &QpAccount,
-        posted: &mut OutstandingRequest,
-        kind: ReportKind,
-    ) {
+    pub(crate) fn compare(&self, check: &QpAccount, posted: &mut PostedWr, kind: ReportKind) {
         let Some(print) = &posted.print else { return };
         let checker = &check.checker;
         let Some(now) = self.pd.context.device.print(posted, print.len()) else {
@@ -436,7 +431,7 @@ impl Qp {
     }
 
     /// A message of `len` bytes has been put into a receive request's buffer.
-    pub(crate) fn print_message(&self, posted: &mut OutstandingRequest, len: u64) {
+    pub(crate) fn print_message(&self, posted: &mut PostedWr, len: u64) {
         if let Some(check) = self.check().filter(|_| posted.is_private && len > 0) {
             let print = self.pd.context.device.print(posted, len as usize);
             posted.print =
@@ -447,7 +442,7 @@ impl Qp {
     /// A receive request is flushed; both of its queue's locks are held.
     pub(crate) fn check_flushed(&self) {
         if let Some(check) = self.check() {
-            check.arrive(&check.receives, |posted| OutstandingRequest { print: None, ..posted });
+            check.arrive(&check.receives, |posted| PostedWr { print: None, ..posted });
         }
     }
 

@@ -4,8 +4,8 @@ use super::*;
 
 const ROOM: u32 = 4;
 
-fn receive(wr_id: u64) -> OutstandingRequest {
-    OutstandingRequest { wr_id, operation: "RECV", ..OutstandingRequest::default() }
+fn receive(wr_id: u64) -> PostedWr {
+    PostedWr { wr_id, operation: "RECV", ..PostedWr::default() }
 }
 
 fn queue(checker: &Arc<Checker>, shared: Option<Arc<RecvAccount>>) -> (QpAccount, Arc<CqAccount>) {

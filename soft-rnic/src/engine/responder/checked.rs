@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::check::queue::{OutstandingRequest, QpAccount, RecvAccount};
+use crate::check::queue::{PostedWr, QpAccount, RecvAccount};
 use crate::check::report::{ReportKind, number};
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::RequestDelivery;
@@ -29,7 +29,7 @@ impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
             if self.message.wqe.op == SqOp::Send {
                 self.peer.compare(check, &mut posted, ReportKind::WrittenWhilePosted);
             }
-            OutstandingRequest { print: None, completes: true, ..posted }
+            PostedWr { print: None, completes: true, ..posted }
         });
     }
 
