@@ -25,7 +25,7 @@ const DEPTH: usize = 512;
 const UNACKED: u64 = 256;
 
 /// One end: a queue pair with its completion queue and its ring of buffers.
-struct End {
+struct LoopEnd {
     cq: *mut ibv_cq,
     qp: *mut ibv_qp,
     lkey: u32,
@@ -35,11 +35,11 @@ struct End {
 }
 
 // SAFETY: verbs may be called from any thread; each end is used by one.
-unsafe impl Send for End {}
+unsafe impl Send for LoopEnd {}
 
 /// Two connected ends with buffers of `size` bytes. Nothing is torn down: the
 /// process ends after the measurement.
-fn pair(size: u32) -> [End; 2] {
+fn pair(size: u32) -> [LoopEnd; 2] {
     let verbs = soft_rnic::table();
     // SAFETY: the calls of a program that sets a connection up, in their order.
     unsafe {
@@ -67,7 +67,7 @@ fn pair(size: u32) -> [End; 2] {
             let bytes = vec![1_u8; DEPTH * stride].leak();
             let mr = (verbs.reg_mr)(pd, bytes.as_mut_ptr().cast(), bytes.len(), ACCESS);
             let (lkey, rkey) = ((*mr).lkey, (*mr).rkey);
-            End { cq, qp, lkey, rkey, ring: bytes.as_mut_ptr(), size }
+            LoopEnd { cq, qp, lkey, rkey, ring: bytes.as_mut_ptr(), size }
         });
         for (end, to) in [(0, 1), (1, 0)] {
             connect(&verbs, ends[end].qp, (*ends[to].qp).qp_num, gid);
@@ -77,7 +77,7 @@ fn pair(size: u32) -> [End; 2] {
 }
 
 /// Posts receive requests `from .. from + n`.
-fn repost(end: &End, from: u64, n: usize) {
+fn repost(end: &LoopEnd, from: u64, n: usize) {
     let mut sges = [ibv_sge { addr: 0, length: end.size, lkey: end.lkey }; 32];
     let blank = ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 1 };
     let mut wrs = [blank; 32];
@@ -94,8 +94,8 @@ fn repost(end: &End, from: u64, n: usize) {
 }
 
 /// The sending side of a loop.
-struct Sender {
-    end: End,
+struct LoopSender {
+    end: LoopEnd,
     batch: usize,
     /// One in this number of requests is signalled.
     signal: u64,
@@ -109,14 +109,14 @@ struct Sender {
     wc: [ibv_wc; 32],
 }
 
-impl Sender {
-    fn new(end: End, batch: usize, signal: u64) -> Sender {
+impl LoopSender {
+    fn new(end: LoopEnd, batch: usize, signal: u64) -> LoopSender {
         // SAFETY: zero is a valid value of every field.
         let wrs: Box<[ibv_send_wr; 8]> = Box::new(unsafe { core::mem::zeroed() });
         let sges = [ibv_sge { addr: 0, length: end.size, lkey: end.lkey }; 8];
         let (opcode, remote) = (ibv_wr_opcode::IBV_WR_SEND, (0, 0));
         let wc = [ibv_wc::default(); 32];
-        Sender { end, batch, signal, posted: 0, acked: 0, opcode, remote, sges, wrs, wc }
+        LoopSender { end, batch, signal, posted: 0, acked: 0, opcode, remote, sges, wrs, wc }
     }
 
     /// Posts one list, if the window permits.
@@ -156,19 +156,19 @@ impl Sender {
 }
 
 /// The receiving side of a loop.
-struct Receiver {
-    end: End,
+struct LoopReceiver {
+    end: LoopEnd,
     received: u64,
     reposted: u64,
     wc: [ibv_wc; 32],
 }
 
-impl Receiver {
-    fn new(end: End) -> Receiver {
+impl LoopReceiver {
+    fn new(end: LoopEnd) -> LoopReceiver {
         for from in (0..DEPTH as u64).step_by(32) {
             repost(&end, from, 32);
         }
-        Receiver { end, received: 0, reposted: 0, wc: [ibv_wc::default(); 32] }
+        LoopReceiver { end, received: 0, reposted: 0, wc: [ibv_wc::default(); 32] }
     }
 
     fn poll(&mut self) {
@@ -213,7 +213,7 @@ impl Best {
 /// Messages a second within one thread.
 fn one_thread(size: u32, batch: usize, signal: u64, time: Duration) -> f64 {
     let [a, b] = pair(size);
-    let (mut sender, mut receiver) = (Sender::new(a, batch, signal), Receiver::new(b));
+    let (mut sender, mut receiver) = (LoopSender::new(a, batch, signal), LoopReceiver::new(b));
     let (start, mut best) = (Instant::now(), Best::new());
     while start.elapsed() < time {
         for _ in 0..64 {
@@ -232,7 +232,7 @@ fn one_thread(size: u32, batch: usize, signal: u64, time: Duration) -> f64 {
 /// be counted.
 fn counted(opcode: ibv_wr_opcode, batch: usize, size: u32, requests: u64) {
     let [a, b] = pair(size);
-    let (mut sender, mut receiver) = (Sender::new(a, batch, 8), Receiver::new(b));
+    let (mut sender, mut receiver) = (LoopSender::new(a, batch, 8), LoopReceiver::new(b));
     (sender.opcode, sender.remote) = (opcode, (receiver.end.ring as u64, receiver.end.rkey));
     while sender.acked < requests {
         for _ in 0..32 / batch {
@@ -253,7 +253,7 @@ struct Alone<T>(T);
 /// no message meets a receiver that is not ready.
 fn two_threads(size: u32, batch: usize, signal: u64, time: Duration) -> f64 {
     let [a, b] = pair(size);
-    let (mut sender, receiver) = (Sender::new(a, batch, signal), Receiver::new(b));
+    let (mut sender, receiver) = (LoopSender::new(a, batch, signal), LoopReceiver::new(b));
     let (credit, stop) = (Alone(AtomicU64::new(DEPTH as u64)), AtomicBool::new(false));
     let pinned = Barrier::new(2);
     let before = soft_rnic::counters().rnr_naks;

@@ -30,7 +30,7 @@ pub(crate) mod queue;
 mod record;
 pub(crate) mod report;
 
-pub use record::{Checked, MAX_RECORD, RECORD, read};
+pub use record::{CheckedProcess, MAX_RECORD, RECORD, read};
 
 /// The environment variable that has a process checked: `report`; `fail`, to end with
 /// [`STATUS`] if there are findings; or `strict`, if there are findings or notes.

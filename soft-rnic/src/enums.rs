@@ -1,7 +1,7 @@
 //! Enums that have a text for each value.
 
 /// An enum with a text for each value.
-pub(crate) trait Named: Sized + 'static {
+pub(crate) trait NamedEnum: Sized + 'static {
     /// Its values, in their order.
     const ALL: &'static [Self];
 
@@ -19,7 +19,7 @@ macro_rules! named_enum {
             $($(#[$doc])* $value,)*
         }
 
-        impl $crate::enums::Named for $Enum {
+        impl $crate::enums::NamedEnum for $Enum {
             const ALL: &'static [$Enum] = &[$($Enum::$value),*];
 
             fn name(self) -> &'static str {

@@ -1,6 +1,6 @@
 //! Faults that a program on `soft0` is to meet: requests that fail, and events of its port.
 //!
-//! [`VARIABLE`] asks for them when a device is opened, in the words of a [`Plan`].
+//! [`VARIABLE`] asks for them when a device is opened, in the words of a [`FaultPlan`].
 //!
 //! **Contract: under one plan, what strikes a request follows from the seed, the ordinal of its queue
 //! pair and the number of the request.** The ordinal is the order in which the process has
@@ -26,7 +26,7 @@ mod tally;
 
 pub use injector::draw_seed;
 pub(crate) use plan::PORT_EVENTS;
-pub use plan::{EVENTS, LONGEST, MAX_EVENTS, Plan, PlanError};
+pub use plan::{EVENTS, FaultPlan, LONGEST, MAX_EVENTS, PlanError};
 
 /// The environment variable that has the plan.
 pub const VARIABLE: &str = "RDMA_CONN_SOFT_FAULTS";

@@ -18,7 +18,7 @@ use roce_core::lengths::{self, ICRC, MAX_HEADERS, padding_of};
 use roce_core::opcode::Opcode;
 use roce_core::psn::Psn;
 
-use crate::udp::{Datagram, Marks, Outbox};
+use crate::udp::{Marks, PacketOutbox, ReceivedDatagram};
 
 /// The queue pair and the key that probes name.
 const QPN: u32 = 0xff_d0c7;
@@ -68,7 +68,13 @@ pub struct Probe {
 impl Probe {
     /// Puts it into an outbox as a packet of `len` bytes from `from`, at least [`SHORTEST`];
     /// returns true if there was room, and it has a length that packets have.
-    pub fn push(&self, outbox: &mut Outbox, from: SocketAddr, to: SocketAddr, len: usize) -> bool {
+    pub fn push(
+        &self,
+        outbox: &mut PacketOutbox,
+        from: SocketAddr,
+        to: SocketAddr,
+        len: usize,
+    ) -> bool {
         let Some(flow) = Flow::new(from, to) else { return false };
         let Some((headers, fields)) = self.encode(len) else { return false };
         let Some((nth, packet)) = outbox.push(to, Marks::default(), len) else { return false };
@@ -108,7 +114,7 @@ impl Probe {
     /// The probe in a datagram, if it is one, and whether its ICRC fits: one that was translated is
     /// read all the same.
     #[must_use]
-    pub fn read(datagram: &Datagram<'_>, local: SocketAddr) -> Option<(Probe, bool)> {
+    pub fn read(datagram: &ReceivedDatagram<'_>, local: SocketAddr) -> Option<(Probe, bool)> {
         let packet = datagram.bytes;
         let peek = codec::peek(packet)?;
         if packet.len() < SHORTEST || peek.dest_qpn != QPN {

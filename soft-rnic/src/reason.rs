@@ -12,23 +12,23 @@ macro_rules! reasons {
         /// The reason of a completion in error.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
-        pub(crate) enum Reason {
+        pub(crate) enum WcReason {
             $(#[doc = $text] $name = $number,)*
         }
 
-        impl Reason {
-            const ALL: &[Reason] = &[$(Reason::$name),*];
+        impl WcReason {
+            const ALL: &[WcReason] = &[$(WcReason::$name),*];
 
             /// The status of the completion.
             pub(crate) fn status(self) -> ibv_wc_status {
                 match self {
-                    $(Reason::$name => ibv_wc_status::$status,)*
+                    $(WcReason::$name => ibv_wc_status::$status,)*
                 }
             }
 
             pub(crate) fn text(self) -> &'static str {
                 match self {
-                    $(Reason::$name => $text,)*
+                    $(WcReason::$name => $text,)*
                 }
             }
         }
@@ -91,10 +91,10 @@ reasons! {
     FlushedByDevice = 84, IBV_WC_WR_FLUSH_ERR, "the device has ended the queue pair";
 }
 
-impl Reason {
+impl WcReason {
     /// The reason of this number.
-    pub(crate) fn of(number: u8) -> Option<Reason> {
-        Reason::ALL.iter().copied().find(|reason| *reason as u8 == number)
+    pub(crate) fn from_number(number: u8) -> Option<WcReason> {
+        WcReason::ALL.iter().copied().find(|reason| *reason as u8 == number)
     }
 
     /// A responder may refuse requests for it.
@@ -110,7 +110,7 @@ impl Reason {
 
     /// The status and the `vendor_err` of a completion.
     #[inline(always)]
-    pub(crate) fn ends(failure: Option<Reason>) -> (ibv_wc_status, u32) {
+    pub(crate) fn ends(failure: Option<WcReason>) -> (ibv_wc_status, u32) {
         match failure {
             None => (ibv_wc_status::IBV_WC_SUCCESS, 0),
             Some(reason) => (reason.status(), reason as u32),
@@ -138,7 +138,7 @@ pub(crate) enum Origin {
 pub(crate) struct Cause {
     pub(crate) origin: Origin,
     /// The reason of a request that has failed, or was refused.
-    pub(crate) reason: Option<Reason>,
+    pub(crate) reason: Option<WcReason>,
 }
 
 impl Cause {
@@ -146,11 +146,11 @@ impl Cause {
     pub(crate) const CQ: Cause = Cause { origin: Origin::Cq, reason: None };
     pub(crate) const DEVICE: Cause = Cause { origin: Origin::Device, reason: None };
 
-    pub(crate) fn request(reason: Reason) -> Cause {
+    pub(crate) fn request(reason: WcReason) -> Cause {
         Cause { origin: Origin::Request, reason: Some(reason) }
     }
 
-    pub(crate) fn peer(reason: Reason) -> Cause {
+    pub(crate) fn peer(reason: WcReason) -> Cause {
         Cause { origin: Origin::Peer, reason: Some(reason) }
     }
 
@@ -160,28 +160,28 @@ impl Cause {
     }
 
     /// The cause of this number; none for 0, or another that is none's.
-    pub(crate) fn of(code: u16) -> Option<Cause> {
+    pub(crate) fn from_code(code: u16) -> Option<Cause> {
         let [reason, origin] = code.to_le_bytes();
         let origins = [Origin::Request, Origin::Peer, Origin::Program, Origin::Cq, Origin::Device];
         let origin = origins.into_iter().find(|known| *known as u8 == origin)?;
-        Some(Cause { origin, reason: Reason::of(reason) })
+        Some(Cause { origin, reason: WcReason::from_number(reason) })
     }
 
     /// The reason of requests that are flushed.
-    pub(crate) fn flush(self) -> Reason {
+    pub(crate) fn flush(self) -> WcReason {
         match self.origin {
-            Origin::Request => Reason::FlushedByRequest,
-            Origin::Peer => Reason::FlushedByPeer,
-            Origin::Program => Reason::FlushedByProgram,
-            Origin::Cq => Reason::FlushedByCq,
-            Origin::Device => Reason::FlushedByDevice,
+            Origin::Request => WcReason::FlushedByRequest,
+            Origin::Peer => WcReason::FlushedByPeer,
+            Origin::Program => WcReason::FlushedByProgram,
+            Origin::Cq => WcReason::FlushedByCq,
+            Origin::Device => WcReason::FlushedByDevice,
         }
     }
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = self.reason.map_or("no reason is known", Reason::text);
+        let reason = self.reason.map_or("no reason is known", WcReason::text);
         match self.origin {
             Origin::Request => write!(f, "a request of its own has failed: {reason}"),
             Origin::Peer => write!(f, "it has refused a request of its peer: {reason}"),
@@ -198,7 +198,7 @@ impl fmt::Display for Cause {
 /// ```
 #[must_use]
 pub fn vendor_err(number: u32) -> Option<&'static str> {
-    Some(Reason::of(number.try_into().ok()?)?.text())
+    Some(WcReason::from_number(number.try_into().ok()?)?.text())
 }
 
 #[cfg(test)]
@@ -214,7 +214,7 @@ mod tests {
             Some((number, line.to_owned()))
         };
         let found: Vec<_> = text.lines().filter_map(rows).collect();
-        let known = Reason::ALL.iter().map(|reason| {
+        let known = WcReason::ALL.iter().map(|reason| {
             let status = verbs_sys::wc_status_name(reason.status());
             let number = *reason as u8;
             (number, format!("| {number} | {number:#x} | `{status}` | {} |", reason.text()))
@@ -224,13 +224,13 @@ mod tests {
 
     #[test]
     fn a_number_leads_back() {
-        for reason in Reason::ALL {
-            assert_eq!(Reason::of(*reason as u8), Some(*reason));
+        for reason in WcReason::ALL {
+            assert_eq!(WcReason::from_number(*reason as u8), Some(*reason));
             for cause in [Cause::request(*reason), Cause::peer(*reason)] {
-                assert_eq!(Cause::of(cause.code()), Some(cause));
+                assert_eq!(Cause::from_code(cause.code()), Some(cause));
             }
         }
-        assert_eq!((Reason::of(0), Cause::of(0)), (None, None));
-        assert_eq!(Cause::of(Cause::CQ.code()), Some(Cause::CQ));
+        assert_eq!((WcReason::from_number(0), Cause::from_code(0)), (None, None));
+        assert_eq!(Cause::from_code(Cause::CQ.code()), Some(Cause::CQ));
     }
 }

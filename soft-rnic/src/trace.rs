@@ -33,8 +33,8 @@ pub(crate) mod tracer;
 
 pub use layout::{LOG_RECORDS, MAX_FILE_BYTES, VERSION};
 pub use reader::{
-    CompletionQueue, Event, QueuePair, Request, SharedQueue, Stage, Trace, TraceError, Wait,
-    Waiting, load, read,
+    Event, SharedQueue, Stage, Trace, TraceError, TracedCq, TracedQp, TracedRequest, TracedWait,
+    TracedWaitReason, load, read,
 };
 
 /// Returns the time at which a process started, in the kernel's clock ticks since the machine did

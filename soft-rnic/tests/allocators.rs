@@ -180,8 +180,8 @@ fn queues_lie_where_the_program_says_until_they_are_destroyed() {
     let qps = [(); 2].map(|()| (qp_in(&net, pd, cq), lent(QP)));
     // SAFETY: both are alive.
     let nums = qps.map(|(qp, _)| unsafe { (*qp).qp_num });
-    net.connect(qps[0].0, nums[1], Config::mortal());
-    net.connect(qps[1].0, nums[0], Config::default());
+    net.connect(qps[0].0, nums[1], ConnectConfig::mortal());
+    net.connect(qps[1].0, nums[0], ConnectConfig::default());
     // What is posted is there, and what completes.
     const ID: u64 = 0x1122_3344_5566_7788;
     let holds_id = |at: usize, bytes: usize| {
@@ -326,8 +326,8 @@ fn polls_look_into_nothing_that_a_resize_has_given_back() {
     let qps = [net.qp(cq), net.qp(recv_cq)];
     // SAFETY: both are alive.
     let nums = qps.map(|qp| unsafe { (*qp).qp_num });
-    net.connect(qps[0], nums[1], Config::default());
-    net.connect(qps[1], nums[0], Config::default());
+    net.connect(qps[0], nums[1], ConnectConfig::default());
+    net.connect(qps[1], nums[0], ConnectConfig::default());
     let is_over = AtomicBool::new(false);
     let (polled, failures) = (AtomicU64::new(0), AtomicU64::new(0));
     let queue = cq as usize;

@@ -29,12 +29,12 @@ fn the_other_process() {
 
 /// Connects, and connects once more to the same queue pair when the test says so.
 fn be_connected_anew() {
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     say(&end.say());
     let far = Far::parse(&hear().unwrap());
     for _ in 0..2 {
         assert_eq!(end.net.to_state(end.qp, ibv_qp_state::IBV_QPS_RESET), 0);
-        end.connect(far, Config::mortal());
+        end.connect(far, ConnectConfig::mortal());
         say("connected");
         assert_eq!(hear().as_deref(), Some("go on"));
     }
@@ -44,10 +44,10 @@ fn be_connected_anew() {
 
 /// Connects twice; a receive is posted for each. Says what arrived on the first.
 fn be_two() {
-    let ends = [End::new(RC), End::new(RC)];
+    let ends = [NearEnd::new(RC), NearEnd::new(RC)];
     for end in &ends {
         assert_eq!(post_recv(end.qp, 1, &mut [end.local(HEAP, 0, LONG)]), 0);
-        join_as_other(end, Config::default());
+        join_as_other(end, ConnectConfig::default());
     }
     assert_eq!(hear().as_deref(), Some("what came?"));
     match ends[0].net.poll_now(ends[0].cq).first() {
@@ -64,9 +64,9 @@ const LONG: u32 = 100_000;
 fn a_flushed_long_message_does_not_arrive_with_later_bytes() {
     for (memory, resets) in [(HEAP, false), (SHARED, false), (HEAP, true), (SHARED, true)] {
         let mut other = start("two");
-        let (mut end, barrier) = (End::new(RC), End::new(RC));
+        let (mut end, barrier) = (NearEnd::new(RC), NearEnd::new(RC));
         for end in [&end, &barrier] {
-            join(end, &mut other, Config::default());
+            join(end, &mut other, ConnectConfig::default());
         }
         other.stop();
         let buffer = if memory == HEAP { &mut end.heap[..] } else { &mut *end.shared.bytes };
@@ -99,9 +99,9 @@ fn a_flushed_long_message_does_not_arrive_with_later_bytes() {
 fn a_reconnected_peer_refuses_packets_of_a_begun_connection() {
     for begun in [true, false] {
         let mut other = start("anew");
-        let mut end = End::new(RC);
-        let far = join(&end, &mut other, Config::mortal());
-        let write = |end: &mut End, byte| {
+        let mut end = NearEnd::new(RC);
+        let far = join(&end, &mut other, ConnectConfig::mortal());
+        let write = |end: &mut NearEnd, byte| {
             end.heap[0] = byte;
             end.post_rdma(W::IBV_WR_RDMA_WRITE, end.local(HEAP, 0, 1), far.memory[SHARED]);
             end.net.poll(end.cq, 1)[0].status

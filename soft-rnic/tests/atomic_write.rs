@@ -18,14 +18,14 @@ const SEND_OPS: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
 const ROUNDS: u32 = 2_000;
 
 /// The status of a request.
-fn status(p: &Pair, wr: &mut ibv_send_wr) -> &'static str {
+fn status(p: &QpPair, wr: &mut ibv_send_wr) -> &'static str {
     assert_eq!(post_send(p.qp[0], wr), 0);
     p.net.poll(p.cq[0], 1)[0].status
 }
 
 /// A pair whose requester has the newer interface, for atomic writes and no inline data.
-fn pair_ex(net: Net) -> Pair {
-    let mut p = Pair::unconnected(RC, net);
+fn pair_ex(net: Net) -> QpPair {
+    let mut p = QpPair::unconnected(RC, net);
     p.net.destroy_qp(p.qp[0]);
     let ops = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_WRITE;
     let attr = p.net.init_attr(p.cq[0]);
@@ -42,8 +42,8 @@ fn pair_ex(net: Net) -> Pair {
     // SAFETY: the context is open, and the attributes' objects are alive.
     p.qp[0] = unsafe { later(p.net.ctx).create_qp_ex.unwrap()(p.net.ctx, &mut attr) };
     assert!(!p.qp[0].is_null());
-    p.net.connect(p.qp[0], p.num(1), Config::default());
-    p.net.connect(p.qp[1], p.num(0), Config::default());
+    p.net.connect(p.qp[0], p.num(1), ConnectConfig::default());
+    p.net.connect(p.qp[1], p.num(0), ConnectConfig::default());
     p
 }
 
@@ -68,7 +68,7 @@ fn a_word_is_written_by_either_interface() {
     if !is_softs_own("atomic writes") {
         return;
     }
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     p.buf[0][..12].copy_from_slice(b"abcdefghijkl");
     // From two pieces, then from none that is registered.
     let mut sges = [sge(p.mr[0], 1, 3), sge(p.mr[0], 6, 5)];
@@ -128,8 +128,8 @@ fn what_is_no_word_of_the_peers_is_refused() {
         (0, 8, RW, RW & !write, "REM_ACCESS"),
         (64, 8, RW, RW, "REM_ACCESS"),
     ] {
-        let config = Config { access: rights, ..Config::default() };
-        let p = Pair::with(Net::new(), config, config);
+        let config = ConnectConfig { access: rights, ..ConnectConfig::default() };
+        let p = QpPair::with(Net::new(), config, config);
         let mut target = vec![0_u64; 8];
         // SAFETY: plain bytes.
         let bytes = unsafe { core::slice::from_raw_parts_mut(target.as_mut_ptr().cast(), 64) };
@@ -144,7 +144,7 @@ fn what_is_no_word_of_the_peers_is_refused() {
     }
     // Aligned as the region calls it, or where it is, but not both.
     for (at, iova) in [(4, 0x1000), (0, 0x1004)] {
-        let p = Pair::new();
+        let p = QpPair::new();
         // SAFETY: the memory is the pair's.
         let (mr, rkey) = unsafe {
             let at = p.buf[1].as_ptr().add(at).cast_mut();
@@ -157,7 +157,7 @@ fn what_is_no_word_of_the_peers_is_refused() {
         p.close();
     }
     // A local key that is none.
-    let p = Pair::new();
+    let p = QpPair::new();
     let mut sges = [ibv_sge { lkey: 1, ..sge(p.mr[0], 0, 8) }];
     assert_eq!(status(&p, &mut request(&mut sges, p.addr(1), p.key(1))), "LOC_PROT");
     p.close();
@@ -169,7 +169,8 @@ fn other_transports_take_none() {
         return;
     }
     for kind in [ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD] {
-        let p = Pair::of(kind, Net::new(), Config::default(), Config::default());
+        let p =
+            QpPair::connect(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
         let mut sges = [sge(p.mr[0], 0, 8)];
         let mut wr = request(&mut sges, p.addr(1), p.key(1));
         assert_eq!(post_send(p.qp[0], &mut wr), libc::EINVAL);
@@ -186,7 +187,7 @@ fn xrc_takes_them() {
         eprintln!("not over UDP: XRC");
         return;
     }
-    let [mut a, b] = xrc::two(Config { access: RW, ..Config::default() });
+    let [mut a, b] = xrc::two(ConnectConfig { access: RW, ..ConnectConfig::default() });
     let far = b.near();
     a.heap[..8].copy_from_slice(b"over xrc");
     a.rdma(ATOMIC_WRITE, far.srq, 8, (far.addr + 8, far.rkey));
@@ -203,7 +204,7 @@ fn a_reader_sees_all_of_a_word() {
     if !is_softs_own("atomic writes") {
         return;
     }
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     let to = p.addr(1);
     // SAFETY: the buffer is the pair's, and allocated for more than a word.
     let shared = unsafe { word(to) };
@@ -227,7 +228,7 @@ fn a_reader_that_sees_the_word_sees_what_was_written_before() {
         return;
     }
     const LEN: usize = 4_096;
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     let to = p.addr(1);
     let seen = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -270,9 +271,9 @@ fn a_response_over_the_network_needs_room() {
     }
     let statuses = if is_wired() { ["LOC_QP_OP", "REM_INV_REQ"] } else { ["SUCCESS"; 2] };
     for (end, expected) in statuses.into_iter().enumerate() {
-        let mut configs = [Config { access: RW, ..Config::default() }; 2];
+        let mut configs = [ConnectConfig { access: RW, ..ConnectConfig::default() }; 2];
         (configs[0].rd_atomic, configs[1].dest_rd_atomic) = [(0, 4), (4, 0)][end];
-        let p = Pair::with(Net::new(), configs[0], configs[1]);
+        let p = QpPair::with(Net::new(), configs[0], configs[1]);
         let mut sges = [sge(p.mr[0], 0, 8)];
         let mut wr = request(&mut sges, p.addr(1), p.key(1));
         assert_eq!(status(&p, &mut wr), expected, "end {end}");

@@ -21,7 +21,7 @@ fn the_other_process() {
         Some("unattached") => return write_unattached(),
         _ => {}
     }
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     join_as_other(&end, patient());
     while let Some(line) = hear() {
         let (memory, rounds) = line.split_once(' ').unwrap();
@@ -36,7 +36,7 @@ fn the_other_process() {
 
 /// Writes a word to memory that is not mapped, where the system permits no access to it.
 fn write_unattached() {
-    let mut end = End::new(RC);
+    let mut end = NearEnd::new(RC);
     let (to, key) = join_as_other(&end, patient()).memory[HEAP];
     refuse(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev]);
     end.heap[..8].copy_from_slice(b"a word!!");
@@ -54,7 +54,7 @@ fn a_word_of_unmapped_memory_is_not_copied_there() {
         return;
     }
     let mut other = Other::start("the_other_process", "unattached");
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     join(&end, &mut other, patient());
     assert_eq!((&*other.hear(), &end.heap[7..17]), ("SUCCESS", &b"\0a word!!\0"[..]));
     drop(other);
@@ -68,7 +68,7 @@ fn another_process_sees_all_of_a_word() {
         return;
     }
     let mut other = Other::start("the_other_process", "any");
-    let mut end = End::new(RC);
+    let mut end = NearEnd::new(RC);
     let far = join(&end, &mut other, patient());
     for (memory, rounds) in [(SHARED, 2_000), (HEAP, 200)] {
         let (to, key) = far.memory[memory];
@@ -100,7 +100,7 @@ fn another_process_refuses_what_is_no_word_of_its_own() {
             (BYTES as u64, 8, "REM_ACCESS"),
         ] {
             let mut other = Other::start("the_other_process", "any");
-            let end = End::new(RC);
+            let end = NearEnd::new(RC);
             let far = join(&end, &mut other, patient());
             let (to, key) = far.memory[memory];
             let mut sges = [end.local(HEAP, 0, len)];

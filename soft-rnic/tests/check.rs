@@ -9,7 +9,7 @@
 mod common;
 
 use common::checked::*;
-use common::multicast::{Member, attach, detach, group};
+use common::multicast::{GroupMember, attach, detach, group};
 use common::other::*;
 use common::pages::*;
 use common::xrc::{close_xrcd, create_recv, open_xrcd};
@@ -147,7 +147,7 @@ fn has_been_refused() {
 
 /// The SEND waits for a receive request when its buffer is changed.
 fn reuse() {
-    let ends = Ends::patient();
+    let ends = CheckedEnds::patient();
     ends.send(7, 1000, SIGNALED);
     has_been_refused();
     if !is_wired() {
@@ -180,7 +180,7 @@ fn a_buffer_that_is_used_again_before_its_execution_is_found() {
 fn reuse_at_a_distance() {
     // The byte changes within half of it.
     let name = soft_rnic::distant(std::time::Duration::from_secs(4));
-    let ends = Ends::of(ibv_qp_type::IBV_QPT_RC, &name, 16);
+    let ends = CheckedEnds::connect(ibv_qp_type::IBV_QPT_RC, &name, 16);
     ends.receive(1, 0, 4096);
     ends.send(7, 64, SIGNALED);
     ends.change(0, 0);
@@ -197,7 +197,7 @@ fn a_buffer_that_is_used_again_under_way_is_found() {
 
 /// [`reuse`], posted by the newer interface.
 fn reuse_of_a_batch() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     let mut attr: ibv_qp_init_attr_ex = ibv_qp_init_attr_ex {
         qp_type: ibv_qp_type::IBV_QPT_RC,
         // SAFETY: zero is a valid value of every field.
@@ -208,7 +208,7 @@ fn reuse_of_a_batch() {
     attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0
         | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
     attr.send_ops_flags = u64::from(ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_SEND.0);
-    let config = Config { min_rnr_timer: 31, ..Config::PATIENT };
+    let config = ConnectConfig { min_rnr_timer: 31, ..ConnectConfig::PATIENT };
     // SAFETY: objects of this test; the functions are those of the newer interface.
     unsafe {
         let qp = (later(ends.net.ctx).create_qp_ex.unwrap())(ends.net.ctx, &mut attr);
@@ -244,7 +244,7 @@ fn a_buffer_of_a_batch_that_is_used_again_is_found() {
 }
 
 fn change_before_poll() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     ends.receive(1, 0, 64);
     ends.receive(2, 64, 64);
     // It is known to be done when the next one is.
@@ -276,7 +276,7 @@ fn a_buffer_changed_before_its_completion_is_polled_is_found() {
 }
 
 fn write_to_a_posted_receive() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     ends.receive(3, 100, 1000);
     ends.change(1, 1099);
     // The next one is not changed.
@@ -301,7 +301,7 @@ fn a_write_to_a_posted_receive_is_found() {
 }
 
 fn change_what_arrived() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     ends.receive(3, 0, 4096);
     ends.send(7, 100, SIGNALED);
     // What is acknowledged has arrived.
@@ -328,7 +328,7 @@ fn a_message_that_changes_before_it_is_polled_is_found() {
 }
 
 fn deregister_early() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     ends.receive(1, 0, 64);
     ends.send(7, 64, SIGNALED);
     let is_early = mistake(true, false);
@@ -358,7 +358,7 @@ fn a_region_that_goes_before_the_completion_is_polled_is_found() {
 
 /// Nothing of this has executed: what was posted waits for its peer.
 fn deregister_while_waiting() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     for id in [7, 8] {
         ends.send(id, 64, SIGNALED);
     }
@@ -370,7 +370,7 @@ fn deregister_while_waiting() {
     }
     let qp = ends.net.qp(ends.cq[1]);
     // SAFETY: it is alive.
-    ends.net.connect(qp, unsafe { (*qp).qp_num }, Config::default());
+    ends.net.connect(qp, unsafe { (*qp).qp_num }, ConnectConfig::default());
     assert_eq!(post_recv(qp, 3, &mut [sge(ends.mr[1], 0, 64)]), 0);
     ends.net.dereg(ends.mr[1]);
     ends.net.destroy_qp(qp);
@@ -391,7 +391,7 @@ fn a_region_that_goes_while_a_request_waits_is_found() {
 
 /// The queue pair has failed, and accesses nothing any more.
 fn deregister_after_an_error() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     ends.receive(1, 0, 64);
     assert_eq!(ends.net.to_state(ends.qp[1], ibv_qp_state::IBV_QPS_ERR), 0);
     ends.send(7, 64, SIGNALED);
@@ -422,8 +422,8 @@ fn is_refused_again(times: u64) {
 
 /// The pages of a posted buffer go while its request waits for a receive request.
 fn unmap_while_waiting() {
-    let ends = Ends::new();
-    let pages = Pages::new(3);
+    let ends = CheckedEnds::new();
+    let pages = MappedPages::new(3);
     pages.fill(0, 3 * PAGE, 1);
     let mr = register(&ends.net, (pages.addr(0), 3 * PAGE), LOCAL).unwrap();
     let mut sges = [piece(&pages, mr, 0, 3 * PAGE as u32)];
@@ -437,7 +437,7 @@ fn unmap_while_waiting() {
 }
 
 /// Gives up what is posted, with a region of its buffers.
-fn close_with(ends: Ends, mr: *mut ibv_mr) {
+fn close_with(ends: CheckedEnds, mr: *mut ibv_mr) {
     ends.qp.into_iter().for_each(|qp| ends.net.destroy_qp(qp));
     ends.cq.into_iter().for_each(|cq| ends.net.destroy_cq(cq));
     [mr].into_iter().chain(ends.mr).for_each(|mr| ends.net.dereg(mr));
@@ -454,8 +454,8 @@ fn a_buffer_that_is_unmapped_while_posted_is_found() {
 
 /// Nothing takes the requests: without the check, nothing would look at their buffers.
 fn post_what_is_protected() {
-    let ends = Ends::new();
-    let pages = Pages::new(2);
+    let ends = CheckedEnds::new();
+    let pages = MappedPages::new(2);
     let mr = register(&ends.net, (pages.addr(0), 2 * PAGE), LOCAL).unwrap();
     pages.protect(0, libc::PROT_NONE);
     pages.unmap(1);
@@ -490,14 +490,14 @@ fn what_cannot_be_looked_at_safely_is_not_compared() {
 }
 
 fn wrong_lkey() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     let mut sges = [sge(ends.mr[0], 0, 64)];
     sges[0].lkey ^= mistake(0x1234, 0);
     send_from(ends, &mut sges, ("LOC_PROT", 1));
 }
 
 /// Sends what lies there to a receive request; how it fails, if there is a mistake.
-fn send_from(ends: Ends, sges: &mut [ibv_sge], failed: (&str, u32)) {
+fn send_from(ends: CheckedEnds, sges: &mut [ibv_sge], failed: (&str, u32)) {
     ends.receive(3, 0, 64);
     assert_eq!(post_send(ends.qp[0], &mut send_wr(7, W::IBV_WR_SEND, sges, SIGNALED)), 0);
     let wc = ends.poll(0);
@@ -520,7 +520,7 @@ fn a_wrong_lkey_is_found_and_the_regions_that_there_are() {
 }
 
 fn beyond_the_region() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     let mut sges = [sge(ends.mr[0], mistake(4090, 4032), 64)];
     send_from(ends, &mut sges, ("LOC_PROT", 3));
 }
@@ -535,7 +535,7 @@ fn a_buffer_beyond_its_region_is_found() {
 }
 
 fn receive_beyond_the_region() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     ends.receive(3, 4090, 64);
     ends.send(7, 64, SIGNALED);
     let wcs = [ends.poll(0), ends.poll(1)].map(|wc| (wc.status, wc.vendor_err));
@@ -556,7 +556,7 @@ fn a_receive_buffer_beyond_its_region_is_found() {
 /// Writes to memory of the other end with these rights, by its key and a change of that; the number
 /// of the reason why it fails, if there is a mistake.
 fn write_to_the_peer(rights: u32, change: u32, reason: u32) {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     let mut memory = [0; 64];
     let to = ends.net.mr(&mut memory, rights);
     let mut sges = [sge(ends.mr[0], 0, 64)];
@@ -604,11 +604,11 @@ fn a_wrong_rkey_or_a_missing_right_is_found() {
 }
 
 fn posts_in_reset() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     let qp = ends.net.qp(ends.cq[0]);
     if mistake(false, true) {
         // SAFETY: it is alive.
-        ends.net.connect(qp, unsafe { (*qp).qp_num }, Config::LIVING);
+        ends.net.connect(qp, unsafe { (*qp).qp_num }, ConnectConfig::LIVING);
     }
     let refused = mistake(libc::EINVAL, 0);
     assert_eq!(post_recv(qp, 3, &mut [sge(ends.mr[0], 64, 64)]), refused);
@@ -633,8 +633,8 @@ fn a_post_in_reset_is_found() {
 
 fn no_receive_request() {
     // About retries: a few, so that it is refused soon.
-    let config = Config { rnr_retry: 3, ..Config::LIVING };
-    let ends = Ends::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config);
+    let config = ConnectConfig { rnr_retry: 3, ..ConnectConfig::LIVING };
+    let ends = CheckedEnds::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config);
     let receives = mistake(0, 1);
     (0..receives).for_each(|id| ends.receive(id, 0, 64));
     ends.send(7, 64, SIGNALED);
@@ -656,7 +656,7 @@ fn a_message_without_a_receive_request_is_found() {
 /// Posts as many requests as there is room for, and one more. The right program has a completion
 /// for some of them.
 fn never_signaled() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     if mistake(false, true) {
         for id in 0..100 {
             ends.receive(id, 0, 64);
@@ -674,7 +674,7 @@ fn never_signaled() {
         let cap = ibv_qp_cap { max_send_wr: 16, ..attr.cap };
         let qp = ends.net.qp_with(ibv_qp_init_attr { cap, ..attr });
         // SAFETY: it is alive.
-        ends.net.connect(qp, unsafe { (*qp).qp_num }, Config::PATIENT);
+        ends.net.connect(qp, unsafe { (*qp).qp_num }, ConnectConfig::PATIENT);
         let mut sges = [sge(ends.mr[0], 0, 8)];
         let mut flags = first;
         for _ in 0..16 {
@@ -702,7 +702,7 @@ fn a_full_send_queue_without_a_signalled_request_is_found() {
 }
 
 fn domain_in_use() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     if mistake(true, false) {
         // SAFETY: `ends` owns both; the calls refuse, since queue pairs use them.
         unsafe {
@@ -768,7 +768,7 @@ fn given_up_in_use() {
     net.destroy_qp(target);
     assert_eq!(close_xrcd(xrcd), 0);
 
-    let member = Member::new(&net);
+    let member = GroupMember::new(&net);
     assert_eq!(attach(&net, member.qp, group(1), 0), 0);
     // SAFETY: `member` owns the queue pair, which the refused call leaves alive.
     assert_eq!(unsafe { (net.v.destroy_qp)(member.qp) }, libc::EBUSY);
@@ -810,7 +810,7 @@ fn a_call_that_is_refused_names_what_is_in_the_way() {
 
 /// Lists that are too long, or not there, and operations that the queue pair does not have.
 fn requests_that_are_refused() {
-    let (ends, nothing) = (Ends::new(), core::ptr::null_mut());
+    let (ends, nothing) = (CheckedEnds::new(), core::ptr::null_mut());
     let inline = ibv_send_flags(SIGNALED.0 | ibv_send_flags::IBV_SEND_INLINE.0);
     let mut five = [sge(ends.mr[0], 0, 65); 5];
     let one = &mut five[..1];
@@ -875,9 +875,9 @@ fn a_post_that_is_refused_says_why() {
 
 fn incomplete_transitions() {
     use ibv_qp_attr_mask as M;
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     let qp = ends.net.qp(ends.cq[0]);
-    let (init, rtr, _) = ends.net.steps(1, Config::LIVING);
+    let (init, rtr, _) = ends.net.steps(1, ConnectConfig::LIVING);
     let elsewhere = ibv_qp_attr { port_num: 2, ..init.0 };
     assert_eq!(ends.net.modify(qp, elsewhere, init.1), libc::EINVAL);
     assert_eq!(ends.net.modify(qp, init.0, init.1), 0);
@@ -900,7 +900,7 @@ fn a_bad_port_and_missing_attributes_are_found() {
 }
 
 fn leak() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     ends.net.destroy_qp(ends.qp[0]);
     ends.net.destroy_cq(ends.cq[0]);
     ends.net.dereg(ends.mr[0]);
@@ -969,7 +969,8 @@ fn a_value_that_is_none_is_said_and_reports() {
 
 fn overflow() {
     // Two pairs: what is on its way when its queue pair is destroyed would take a receive.
-    let [receives, sends] = [(); 2].map(|()| Ends::of(ibv_qp_type::IBV_QPT_RC, &provider().1, 4));
+    let [receives, sends] =
+        [(); 2].map(|()| CheckedEnds::connect(ibv_qp_type::IBV_QPT_RC, &provider().1, 4));
     // Unsignalled requests have no completions.
     let room = sends.cqe();
     (0..room + 5).for_each(|id| sends.send(id, 8, UNSIGNALED));
@@ -999,7 +1000,7 @@ fn could_overflow(cq: u32, room: u32) -> String {
 }
 
 fn overrun() {
-    let ends = Ends::of(ibv_qp_type::IBV_QPT_RC, &provider().1, 4);
+    let ends = CheckedEnds::connect(ibv_qp_type::IBV_QPT_RC, &provider().1, 4);
     let messages = ends.cqe() + mistake(1, 0);
     (0..messages).for_each(|id| ends.receive(id, id as usize * 64, 64));
     (1..messages).for_each(|id| ends.send(id, 8, UNSIGNALED));
@@ -1025,7 +1026,7 @@ fn a_completion_queue_that_overruns_is_found() {
 }
 
 fn too_short() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     ends.receive(3, 0, mistake(60, 64));
     ends.send(7, 64, SIGNALED);
     let failed = ["REM_INV_REQ", "LOC_LEN"];
@@ -1049,7 +1050,7 @@ fn a_receive_that_is_too_small_is_found() {
 
 /// Over the network, the length of a message is not known before its last packet has arrived.
 fn too_short_for_packets() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     ends.receive(3, 0, 1500);
     ends.send(7, 4000, SIGNALED);
     assert_eq!((ends.poll(0).status, ends.poll(1).status), ("REM_INV_REQ", "LOC_LEN"));
@@ -1074,7 +1075,7 @@ fn a_receive_that_is_too_small_for_packets_is_found() {
 
 /// Over the network the receive request that serves the next message has been taken already.
 fn too_short_twice() {
-    let ends = Ends::of(ibv_qp_type::IBV_QPT_UC, &provider().1, 16);
+    let ends = CheckedEnds::connect(ibv_qp_type::IBV_QPT_UC, &provider().1, 16);
     ends.receive(3, 0, 60);
     ends.send(7, 64, SIGNALED);
     ends.send(8, 60, SIGNALED);
@@ -1104,7 +1105,7 @@ fn a_receive_that_is_too_small_serves_the_next_message() {
 
 /// The buffer of a receive request that a WRITE completes is the program's.
 fn receive_without_a_message() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     let mut written = [0; 64];
     let to = ends.net.mr(&mut written, RW);
     ends.receive(3, 0, 64);
@@ -1138,7 +1139,7 @@ fn has_received(packets: u64) {
 
 /// No status tells of it.
 fn datagram_too_long() {
-    let ends = Ends::of(ibv_qp_type::IBV_QPT_UD, &provider().1, 16);
+    let ends = CheckedEnds::connect(ibv_qp_type::IBV_QPT_UD, &provider().1, 16);
     ends.receive(3, 0, 64);
     let ah = ends.net.ah();
     let mut sges = [sge(ends.mr[0], 0, 32)];
@@ -1162,7 +1163,7 @@ fn a_datagram_that_is_dropped_for_want_of_room_is_found() {
 }
 
 fn overlapping_receives() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     (0..4).for_each(|id| ends.receive(id, 0, 64));
     for id in 0..4 {
         ends.send(id, 64, SIGNALED);
@@ -1184,7 +1185,7 @@ fn receives_into_the_same_bytes_are_noted_once() {
 
 /// Everything that a correct program may do, and more of it than the queues are long.
 fn clean() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     let inline = ibv_send_flags(SIGNALED.0 | ibv_send_flags::IBV_SEND_INLINE.0);
     for round in 0..100_u64 {
         (0..4).for_each(|id| ends.receive(id, id as usize * 64, 64));
@@ -1226,7 +1227,7 @@ fn the_same_is_found_on_the_way_to_another_process() {
 
 /// Peers may write to memory that they have a key of, also where a receive request is posted.
 fn remote_writes() {
-    let p = Pair::with(Net::new(), Config::default(), Config::default());
+    let p = QpPair::with(Net::new(), ConnectConfig::default(), ConnectConfig::default());
     let mut sges = [sge(p.mr[0], 0, 64)];
     assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 64)]), 0);
     let mut wr = send_wr(7, W::IBV_WR_RDMA_WRITE, &mut sges, SIGNALED);
@@ -1250,13 +1251,13 @@ fn what_peers_write_to_is_not_compared() {
 /// that is registered before the request is posted, or while it is, and may be gone when it
 /// completes.
 fn remote_writes_by_another_key() {
-    let mut ends = Ends::new();
+    let mut ends = CheckedEnds::new();
     for (is_first, goes) in [(true, true), (true, false), (false, false), (false, true)] {
-        let expose = |ends: &mut Ends| ends.net.mr(&mut ends.buf[1][32..128], RW);
+        let expose = |ends: &mut CheckedEnds| ends.net.mr(&mut ends.buf[1][32..128], RW);
         let first = is_first.then(|| expose(&mut ends));
         ends.receive(1, 0, 64);
         let other = first.unwrap_or_else(|| expose(&mut ends));
-        let write = |ends: &Ends| {
+        let write = |ends: &CheckedEnds| {
             let mut sges = [sge(ends.mr[0], 0, 8)];
             let mut wr = send_wr(7, W::IBV_WR_RDMA_WRITE, &mut sges, SIGNALED);
             ends.change(0, 0);
@@ -1290,8 +1291,8 @@ fn what_peers_write_to_by_another_key_is_not_compared() {
 
 /// They are in their place before they take a receive request.
 fn messages_out_of_on_demand_memory() {
-    let ends = Ends::new();
-    let (pages, mut room) = (Pages::new(4), vec![0; 4 * PAGE]);
+    let ends = CheckedEnds::new();
+    let (pages, mut room) = (MappedPages::new(4), vec![0; 4 * PAGE]);
     let mr = explicit(&ends.net, &pages, LOCAL);
     let to = ends.net.mr(&mut room, LOCAL);
     for len in [8, 3 * PAGE as u32] {
@@ -1313,7 +1314,7 @@ fn messages_out_of_on_demand_memory_have_no_findings() {
 
 /// Requests of a shared queue complete at the queue pair that takes them.
 fn shared_receives() {
-    let ends = Ends::new();
+    let ends = CheckedEnds::new();
     let cq = ends.net.cq(1);
     // SAFETY: zero is a valid value of every field; objects of this test.
     let (srq, qp) = unsafe {
@@ -1325,8 +1326,8 @@ fn shared_receives() {
     // SAFETY: both are alive.
     let numbers = unsafe { ((*ends.qp[0]).qp_num, (*qp).qp_num) };
     assert_eq!(ends.net.to_state(ends.qp[0], ibv_qp_state::IBV_QPS_RESET), 0);
-    ends.net.connect(ends.qp[0], numbers.1, Config::default());
-    ends.net.connect(qp, numbers.0, Config::default());
+    ends.net.connect(ends.qp[0], numbers.1, ConnectConfig::default());
+    ends.net.connect(qp, numbers.0, ConnectConfig::default());
     // SAFETY: it is alive.
     for id in 0..=unsafe { (*cq).cqe } as u64 {
         assert_eq!(post_srq_recv(srq, id, &mut [sge(ends.mr[1], 64 * id as usize, 64)]), 0);
@@ -1360,7 +1361,7 @@ fn never_acknowledged() {
         let cq = net.cq_with(4, channel);
         let qp = net.qp(cq);
         assert_eq!(ibv_req_notify_cq(cq, 0), 0);
-        let (init, ..) = net.steps(0, Config::default());
+        let (init, ..) = net.steps(0, ConnectConfig::default());
         assert_eq!(net.modify(qp, init.0, init.1), 0);
         assert_eq!(net.to_state(qp, ibv_qp_state::IBV_QPS_ERR), 0);
         assert_eq!(post_recv(qp, 1, &mut []), 0);

@@ -55,7 +55,7 @@ fn recorded(scene: &str) -> (Tally, Output) {
 }
 
 /// The buffer of a SEND that waits is changed, and the SEND executed.
-fn mistake(ends: &Ends) {
+fn mistake(ends: &CheckedEnds) {
     ends.send(7, 1000, SIGNALED);
     ends.change(0, 130);
     ends.receive(1, 0, 4096);
@@ -63,17 +63,17 @@ fn mistake(ends: &Ends) {
 }
 
 fn clean() {
-    Ends::new().close();
+    CheckedEnds::new().close();
 }
 
 fn exits_without_handlers() {
-    mistake(&Ends::new());
+    mistake(&CheckedEnds::new());
     // SAFETY: the process ends here.
     unsafe { libc::_exit(0) };
 }
 
 fn killed() {
-    mistake(&Ends::new());
+    mistake(&CheckedEnds::new());
     // SAFETY: the process ends here.
     unsafe { libc::raise(libc::SIGKILL) };
 }
@@ -93,7 +93,7 @@ fn finding_of_a_child() {
 }
 
 fn leak() {
-    core::mem::forget(Ends::new());
+    core::mem::forget(CheckedEnds::new());
 }
 
 #[test]

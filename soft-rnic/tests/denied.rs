@@ -24,20 +24,20 @@ fn devices() -> [Net; 3] {
 }
 
 /// Capabilities and limits that a device reports.
-struct Said {
+struct ReportedAttr {
     plain: ibv_device_attr,
     more: ibv_device_attr_ex,
 }
 
-impl Said {
-    fn of(net: &Net) -> Said {
+impl ReportedAttr {
+    fn query(net: &Net) -> ReportedAttr {
         // SAFETY: integers all; the context is open.
         unsafe {
             let mut more: ibv_device_attr_ex = core::mem::zeroed();
             let query = later(net.ctx).query_device_ex.unwrap();
             let size = size_of::<ibv_device_attr_ex>();
             assert_eq!(query(net.ctx, core::ptr::null(), &mut more, size), 0);
-            Said { plain: more.orig_attr, more }
+            ReportedAttr { plain: more.orig_attr, more }
         }
     }
 
@@ -126,8 +126,8 @@ fn qp_of(net: &Net, qp_type: ibv_qp_type) -> Result<(), c_int> {
 #[test]
 fn xrc_is_there_where_it_is_said() {
     for net in devices() {
-        let is_said = Said::of(&net).has(Cap::IBV_DEVICE_XRC);
-        assert!(is_said || Said::of(&net).more.xrc_odp_caps == 0);
+        let is_said = ReportedAttr::query(&net).has(Cap::IBV_DEVICE_XRC);
+        assert!(is_said || ReportedAttr::query(&net).more.xrc_odp_caps == 0);
         let xrcd = open_xrcd(net.ctx, -1, libc::O_CREAT);
         agrees(&net, "an XRC domain", is_said, xrcd.map(drop));
         let (domain, cq) = (xrcd.unwrap_or(null_mut()), net.cq(16));
@@ -162,7 +162,7 @@ fn xrc_is_there_where_it_is_said() {
 #[test]
 fn objects_of_capabilities_are_there_where_they_are_said() {
     for net in devices() {
-        let (said, v, ops) = (Said::of(&net), net.v, later(net.ctx));
+        let (said, v, ops) = (ReportedAttr::query(&net), net.v, later(net.ctx));
         let mut bytes = vec![0_u8; 4_096];
         // SAFETY: the memory is alive as long as the region.
         let reg = |access: u32, at: *mut u8, length: usize| unsafe {
@@ -228,7 +228,7 @@ fn objects_of_capabilities_are_there_where_they_are_said() {
 #[test]
 fn queue_pairs_have_what_is_said() {
     for net in devices() {
-        let said = Said::of(&net);
+        let said = ReportedAttr::query(&net);
         let ops = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0.into();
         agrees(&net, "atomic writes", said.has_more(40), with_ops(&net, ops));
         // The kernel's FLUSH_GLOBAL and FLUSH_PERSISTENT; the operation of a later header.
@@ -261,7 +261,7 @@ fn queue_pairs_have_what_is_said() {
 fn changes_and_requests_are_taken_where_they_are_said() {
     use ibv_qp_attr_mask as Mask;
     for net in devices() {
-        let (said, v) = (Said::of(&net), net.v);
+        let (said, v) = (ReportedAttr::query(&net), net.v);
         let mut attr = ibv_srq_init_attr {
             srq_context: null_mut(),
             attr: ibv_srq_attr { max_wr: 4, max_sge: 1, srq_limit: 0 },
@@ -278,7 +278,7 @@ fn changes_and_requests_are_taken_where_they_are_said() {
         agrees(&net, "resizing of shared queues", said.has(Cap::IBV_DEVICE_SRQ_RESIZE), resized);
         let cq = net.cq(64);
         let qp = net.qp(cq);
-        net.connect(qp, qp_num(qp), Config::default());
+        net.connect(qp, qp_num(qp), ConnectConfig::default());
         let now = net.query(qp);
         let change = |mask: Mask| code(net.modify(qp, now, mask));
         let resizes = said.has(Cap::IBV_DEVICE_RESIZE_MAX_WR);
@@ -313,7 +313,7 @@ fn changes_and_requests_are_taken_where_they_are_said() {
 #[test]
 fn nothing_exceeds_what_is_said() {
     for net in devices() {
-        let (Said { plain: most, .. }, v) = (Said::of(&net), net.v);
+        let (ReportedAttr { plain: most, .. }, v) = (ReportedAttr::query(&net), net.v);
         let cq = net.cq(16);
         let more = |n: c_int| n as u32 + 1;
         let refused = |what: &str, done: Result<(), c_int>| agrees(&net, what, false, done);
@@ -347,7 +347,7 @@ fn nothing_exceeds_what_is_said() {
             refused("ports", code(ibv_query_port(&v, net.ctx, beyond, &mut port)));
         }
         let qp = net.qp(cq);
-        let (mut init, mut rtr, mut rts) = net.steps(qp_num(qp), Config::default());
+        let (mut init, mut rtr, mut rts) = net.steps(qp_num(qp), ConnectConfig::default());
         init.0.pkey_index = most.max_pkeys;
         refused("partition keys", code(net.modify(qp, init.0, init.1)));
         init.0.pkey_index = 0;

@@ -153,12 +153,12 @@ fn it_is_sent_written_to_read_and_added_to() {
         return;
     }
     let _shared = ALL_OF_IT.read();
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     let dm = alloc(&p.net, 256, 6);
     let mr = register(&p.net, dm, 64, 128, ALL);
     // SAFETY: the region is alive.
     let rkey = unsafe { (*mr).rkey };
-    let run = |p: &Pair, opcode, from: ibv_sge, remote_addr| {
+    let run = |p: &QpPair, opcode, from: ibv_sge, remote_addr| {
         let mut sges = [from];
         let mut wr = send_wr(1, opcode, &mut sges, SIGNALED);
         if opcode == ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD {
@@ -200,11 +200,11 @@ fn the_other_process() {
     if role().is_none() {
         return;
     }
-    let end = End::new(ibv_qp_type::IBV_QPT_RC);
+    let end = NearEnd::new(ibv_qp_type::IBV_QPT_RC);
     let dm = alloc(&end.net, 4_096, 12);
     assert_eq!(put(dm, 1_024, &HERE[..32]), 0);
     let mr = register(&end.net, dm, 1_024, 2_048, ALL);
-    join_as_other(&end, Config::default());
+    join_as_other(&end, ConnectConfig::default());
     // SAFETY: the region is alive.
     say(&unsafe { (*mr).rkey }.to_string());
     assert_eq!(hear().as_deref(), Some("look"));
@@ -220,8 +220,8 @@ fn another_process_reads_and_writes_it() {
     }
     let _shared = ALL_OF_IT.read();
     let mut other = Other::start("the_other_process", "any");
-    let end = End::new(ibv_qp_type::IBV_QPT_RC);
-    join(&end, &mut other, Config::default());
+    let end = NearEnd::new(ibv_qp_type::IBV_QPT_RC);
+    join(&end, &mut other, ConnectConfig::default());
     let rkey = other.hear().parse().unwrap();
     end.post_rdma(ibv_wr_opcode::IBV_WR_RDMA_READ, end.local(1, 0, 32), (0, rkey));
     assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");

@@ -33,9 +33,9 @@ fn in_worlds(round_trip: Duration, test: impl Fn(&str, Net) + Copy + Send + 'sta
 }
 
 /// As [`in_worlds`], with two queue pairs that are connected.
-fn far(round_trip: Duration, test: fn(Pair)) {
+fn far(round_trip: Duration, test: fn(QpPair)) {
     in_worlds(round_trip, move |_, net| {
-        test(Pair::with(net, Config::default(), Config::default()));
+        test(QpPair::with(net, ConnectConfig::default(), ConnectConfig::default()));
     });
 }
 
@@ -46,7 +46,7 @@ fn assert_took(time: Duration, expected: Duration) {
 }
 
 /// A signalled request of end 0, with end 1's memory where it is about that.
-fn post(p: &Pair, id: u64, opcode: ibv_wr_opcode, fence: bool) {
+fn post(p: &QpPair, id: u64, opcode: ibv_wr_opcode, fence: bool) {
     let flags = if fence { SIGNALED.0 | ibv_send_flags::IBV_SEND_FENCE.0 } else { SIGNALED.0 };
     let mut sges = [sge(p.mr[0], 0, 64)];
     let mut wr = send_wr(id, opcode, &mut sges, ibv_send_flags(flags));
@@ -59,7 +59,7 @@ fn post(p: &Pair, id: u64, opcode: ibv_wr_opcode, fence: bool) {
 
 /// Returns the time that it takes until `n` completions of end 0 are there, which are the ids 0, 1,
 /// …
-fn time(p: &Pair, start: Instant, n: u64) -> Duration {
+fn time(p: &QpPair, start: Instant, n: u64) -> Duration {
     let completions = p.net.poll(p.cq[0], n as usize);
     let time = since(start);
     for (id, wc) in (0..n).zip(&completions) {
@@ -144,8 +144,8 @@ fn a_thread_that_sleeps_is_woken_though_none_polls() {
         let numbers = qp.map(|qp| unsafe { (*qp).qp_num });
         let mut buf = vec![0; 4096];
         let mr = net.mr(&mut buf, RW);
-        net.connect(qp[0], numbers[1], Config::default());
-        net.connect(qp[1], numbers[0], Config::default());
+        net.connect(qp[0], numbers[1], ConnectConfig::default());
+        net.connect(qp[1], numbers[0], ConnectConfig::default());
         assert_eq!(post_recv(qp[1], 1, &mut [sge(mr, 0, 64)]), 0);
         let (mut landing, mut sges) = ([sge(mr, 128, 64)], [sge(mr, 64, 64)]);
         let mut read = send_wr(0, W::IBV_WR_RDMA_READ, &mut landing, UNSIGNALED);
@@ -239,8 +239,8 @@ fn each_message_has_retries_of_its_own() {
     in_worlds(ROUND_TRIP, |name, net| {
         // About retries: the most there are, 6 after 0.66 s each, so that a receive is posted
         // before the last. The messages need one each, and more than 6 together.
-        let config = Config { rnr_retry: 6, min_rnr_timer: 0, ..Config::LIVING };
-        let p = Pair::with(net, config, config);
+        let config = ConnectConfig { rnr_retry: 6, min_rnr_timer: 0, ..ConnectConfig::LIVING };
+        let p = QpPair::with(net, config, config);
         let refused = || counters_of(name).unwrap().rnr_naks;
         let mut before = refused();
         (0..8).for_each(|id| post(&p, id, W::IBV_WR_SEND, false));
@@ -262,7 +262,7 @@ fn each_message_has_retries_of_its_own() {
 #[test]
 fn its_requests_are_counted_apart() {
     in_worlds(Duration::from_nanos(700), |name, net| {
-        let p = Pair::with(net, Config::default(), Config::default());
+        let p = QpPair::with(net, ConnectConfig::default(), ConnectConfig::default());
         let before = counters_of(name).unwrap();
         let start = now();
         (0..10).for_each(|id| post(&p, id, W::IBV_WR_RDMA_WRITE, false));

@@ -28,7 +28,7 @@ fn parent(net: &Net, mut attr: ibv_parent_domain_init_attr) -> Result<*mut ibv_p
     if pd.is_null() { Err(errno()) } else { Ok(pd) }
 }
 
-fn of(pd: *mut ibv_pd, td: *mut ibv_td) -> ibv_parent_domain_init_attr {
+fn parent_domain_attr(pd: *mut ibv_pd, td: *mut ibv_td) -> ibv_parent_domain_init_attr {
     ibv_parent_domain_init_attr { pd, td, ..ibv_parent_domain_init_attr::default() }
 }
 
@@ -49,7 +49,7 @@ fn a_parent_domain_is_the_domain_that_it_stands_for() {
     }
     let net = Net::new();
     let td = td(&net);
-    let pd = parent(&net, of(net.pd, td)).unwrap();
+    let pd = parent(&net, parent_domain_attr(net.pd, td)).unwrap();
     let cq = net.cq(64);
     // The queue pairs are of the parent, the region is of the other: each way round.
     let mut bytes = [0_u8; 64];
@@ -63,7 +63,7 @@ fn a_parent_domain_is_the_domain_that_it_stands_for() {
         assert!([net.pd, pd].contains(&(*qp).pd));
         (*qp).qp_num
     });
-    let config = Config { access: RW, ..Config::default() };
+    let config = ConnectConfig { access: RW, ..ConnectConfig::default() };
     net.connect(qp[0], num[1], config);
     net.connect(qp[1], num[0], config);
     assert_eq!(post_recv(qp[1], 1, &mut [sge(own, 0, 16)]), 0);
@@ -89,7 +89,7 @@ fn an_extended_completion_queue_can_be_in_a_parent_domain() {
         return;
     }
     let net = Net::new();
-    let pd = parent(&net, of(net.pd, null_mut())).unwrap();
+    let pd = parent(&net, parent_domain_attr(net.pd, null_mut())).unwrap();
     let create = |pd| {
         let comp_mask = ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_PD.0;
         let mut attr = ibv_cq_init_attr_ex {
@@ -124,12 +124,13 @@ fn domains_that_the_device_does_not_have_are_refused() {
         later(net.ctx).alloc_td.unwrap()(net.ctx, &mut ibv_td_init_attr { comp_mask: 1 })
     };
     assert!(none.is_null());
-    let unknown = ibv_parent_domain_init_attr { comp_mask: 4, ..of(net.pd, null_mut()) };
+    let unknown =
+        ibv_parent_domain_init_attr { comp_mask: 4, ..parent_domain_attr(net.pd, null_mut()) };
     assert_eq!(parent(&net, unknown), Err(EOPNOTSUPP));
-    assert_eq!(parent(&net, of(null_mut(), null_mut())), Err(EINVAL));
-    assert_eq!(parent(&net, of(other.pd, null_mut())), Err(EINVAL));
+    assert_eq!(parent(&net, parent_domain_attr(null_mut(), null_mut())), Err(EINVAL));
+    assert_eq!(parent(&net, parent_domain_attr(other.pd, null_mut())), Err(EINVAL));
     let foreign = td(&other);
-    assert_eq!(parent(&net, of(net.pd, foreign)), Err(EINVAL));
+    assert_eq!(parent(&net, parent_domain_attr(net.pd, foreign)), Err(EINVAL));
     assert_eq!(dealloc_td(&other, foreign), 0);
     net.close();
     other.close();

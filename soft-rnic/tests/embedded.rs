@@ -177,7 +177,7 @@ fn a_connection_has_one_port_as_its_peer() {
     let bad = [[0; 16], mapped([0; 4]), mapped([255; 4]), mapped([224, 0, 0, 1]), [0xff; 16]];
     for kind in [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC] {
         let qp = net.qp_of(kind, cq);
-        let (init, mut rtr, _) = net.steps_of(kind, 9, Config::default());
+        let (init, mut rtr, _) = net.steps_of(kind, 9, ConnectConfig::default());
         assert_eq!(net.modify(qp, init.0, init.1), 0);
         for gid in bad {
             rtr.0.ah_attr.grh.dgid.raw = gid;
@@ -194,7 +194,7 @@ fn a_connection_has_one_port_as_its_peer() {
 #[test]
 fn a_list_is_posted_up_to_the_request_without_a_handle() {
     let net = Net::on(soft_rnic::table(), "soft0");
-    let p = Pair::of(UD, net, Config::default(), Config::default());
+    let p = QpPair::connect(UD, net, ConnectConfig::default(), ConnectConfig::default());
     let ah = p.net.ah();
     let no_ah = (core::ptr::null_mut(), p.num(1), QKEY);
     let mut second = datagram_wr(2, &mut [], SIGNALED, no_ah);
@@ -217,9 +217,9 @@ fn an_overrun_kills_the_queue_and_those_who_use_it() {
     let qp = [net.qp(big), net.qp(small)];
     let mut buf = [vec![0; 64], vec![0; 64]];
     let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
-    let p = Pair { net, cq: [big, small], qp, mr, buf };
-    p.net.connect(p.qp[0], p.num(1), Config::default());
-    p.net.connect(p.qp[1], p.num(0), Config::default());
+    let p = QpPair { net, cq: [big, small], qp, mr, buf };
+    p.net.connect(p.qp[0], p.num(1), ConnectConfig::default());
+    p.net.connect(p.qp[1], p.num(0), ConnectConfig::default());
     for id in 0..6 {
         assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
     }
@@ -244,8 +244,9 @@ fn rnr_retries_are_counted_and_then_it_fails() {
         let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
         let net = Net::on(soft_rnic::table(), simulation.name());
         // About retries, in virtual time.
-        let config = Config { rnr_retry: retries, min_rnr_timer: 12, ..Config::default() };
-        let p = Pair::with(net, config, config);
+        let config =
+            ConnectConfig { rnr_retry: retries, min_rnr_timer: 12, ..ConnectConfig::default() };
+        let p = QpPair::with(net, config, config);
         let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
         assert_eq!(post_send(p.qp[0], &mut wr), 0);
         assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "RNR_RETRY_EXC");
@@ -264,8 +265,8 @@ fn missed_responses_are_retried_and_then_it_fails() {
         let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
         let net = Net::on(soft_rnic::table(), simulation.name());
         // About retries, in virtual time.
-        let config = Config { retry_cnt: retries, timeout: 10, ..Config::default() };
-        let p = Pair::with(net, config, config);
+        let config = ConnectConfig { retry_cnt: retries, timeout: 10, ..ConnectConfig::default() };
+        let p = QpPair::with(net, config, config);
         assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RESET), 0);
         let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
         assert_eq!(post_send(p.qp[0], &mut wr), 0);

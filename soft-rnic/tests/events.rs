@@ -12,7 +12,7 @@ use verbs_sys::*;
 
 /// A pair whose responder has a completion channel.
 struct Channelled {
-    p: Pair,
+    p: QpPair,
     channel: *mut ibv_comp_channel,
 }
 
@@ -26,9 +26,9 @@ impl Channelled {
         let qp = [net.qp(cq[0]), net.qp(cq[1])];
         let mut buf = [vec![0; 4096], vec![0; 4096]];
         let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
-        let p = Pair { net, cq, qp, mr, buf };
-        p.net.connect(p.qp[0], p.num(1), Config::default());
-        p.net.connect(p.qp[1], p.num(0), Config::default());
+        let p = QpPair { net, cq, qp, mr, buf };
+        p.net.connect(p.qp[0], p.num(1), ConnectConfig::default());
+        p.net.connect(p.qp[1], p.num(0), ConnectConfig::default());
         Channelled { p, channel }
     }
 
@@ -74,7 +74,7 @@ impl Channelled {
 
     fn close(self) {
         let v = self.p.net.v;
-        let Pair { net, cq, qp, mr, .. } = self.p;
+        let QpPair { net, cq, qp, mr, .. } = self.p;
         for end in 0..2 {
             net.destroy_qp(qp[end]);
             net.destroy_cq(cq[end]);
@@ -233,7 +233,7 @@ fn destroying_a_queue_discards_only_its_own_events() {
     let c = Channelled::new();
     let second = c.p.net.cq_with(16, c.channel);
     let qp = c.p.net.qp(second);
-    let ((init, mask), ..) = c.p.net.steps(1, Config::default());
+    let ((init, mask), ..) = c.p.net.steps(1, ConnectConfig::default());
     assert_eq!(c.p.net.modify(qp, init, mask), 0);
     // SAFETY: the queue is alive.
     assert_eq!(unsafe { ibv_req_notify_cq(second, 0) }, 0);
@@ -250,7 +250,7 @@ fn destroying_a_queue_discards_only_its_own_events() {
 }
 
 /// A responder with a shared receive queue.
-fn shared_pair(requests: u32) -> (Pair, *mut ibv_srq) {
+fn shared_pair(requests: u32) -> (QpPair, *mut ibv_srq) {
     let net = Net::new();
     // SAFETY: the domain is alive; zero is a valid value of every field.
     let srq = unsafe {
@@ -265,9 +265,9 @@ fn shared_pair(requests: u32) -> (Pair, *mut ibv_srq) {
     let qp = [net.qp(cq[0]), net.qp_with(attr)];
     let mut buf = [vec![7; 8192], vec![0; 8192]];
     let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
-    let p = Pair { net, cq, qp, mr, buf };
-    p.net.connect(p.qp[0], p.num(1), Config::default());
-    p.net.connect(p.qp[1], p.num(0), Config::default());
+    let p = QpPair { net, cq, qp, mr, buf };
+    p.net.connect(p.qp[0], p.num(1), ConnectConfig::default());
+    p.net.connect(p.qp[1], p.num(0), ConnectConfig::default());
     (p, srq)
 }
 
@@ -282,8 +282,8 @@ fn post_srq(srq: *mut ibv_srq, id: u64, sges: &mut [ibv_sge]) -> i32 {
     unsafe { ibv_post_srq_recv(srq, &mut wr, &mut null_mut()) }
 }
 
-fn close_shared(p: Pair, srq: *mut ibv_srq) {
-    let Pair { net, cq, qp, mr, .. } = p;
+fn close_shared(p: QpPair, srq: *mut ibv_srq) {
+    let QpPair { net, cq, qp, mr, .. } = p;
     net.destroy_qp(qp[0]);
     net.destroy_qp(qp[1]);
     // SAFETY: no queue pair uses it.
@@ -375,11 +375,11 @@ fn a_shared_queue_feeds_and_survives_its_queue_pairs() {
 #[test]
 fn a_responder_that_comes_up_in_time_is_found() {
     // Over a network it is found as soon as it is connected, before its receive is posted.
-    let p = Pair::with(Net::new(), Config::PATIENT, Config::PATIENT);
+    let p = QpPair::with(Net::new(), ConnectConfig::PATIENT, ConnectConfig::PATIENT);
     assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RESET), 0);
     let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
     assert_eq!(post_send(p.qp[0], &mut wr), 0);
-    p.net.connect(p.qp[1], p.num(0), Config::PATIENT);
+    p.net.connect(p.qp[1], p.num(0), ConnectConfig::PATIENT);
     assert_eq!(post_recv(p.qp[1], 1, &mut []), 0);
     // With a receive posted before the retry it succeeds.
     assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");

@@ -64,25 +64,25 @@ macro_rules! read {
 }
 
 /// Two connected queue pairs with an extended queue for both ends.
-struct Ends {
+struct ExtendedEnds {
     net: Net,
     cq: *mut ibv_cq_ex,
     qp: [*mut ibv_qp; 2],
 }
 
-impl Ends {
-    fn new(attr: ibv_cq_init_attr_ex) -> Ends {
-        Ends::on(Net::new(), attr)
+impl ExtendedEnds {
+    fn new(attr: ibv_cq_init_attr_ex) -> ExtendedEnds {
+        ExtendedEnds::on(Net::new(), attr)
     }
 
-    fn on(net: Net, attr: ibv_cq_init_attr_ex) -> Ends {
+    fn on(net: Net, attr: ibv_cq_init_attr_ex) -> ExtendedEnds {
         let cq = create(&net, attr).unwrap();
         let qp = [(); 2].map(|()| net.qp(cq.cast()));
         // SAFETY: both are alive.
         let num = qp.map(|qp| unsafe { (*qp).qp_num });
-        net.connect(qp[0], num[1], Config::default());
-        net.connect(qp[1], num[0], Config::default());
-        Ends { net, cq, qp }
+        net.connect(qp[0], num[1], ConnectConfig::default());
+        net.connect(qp[1], num[0], ConnectConfig::default());
+        ExtendedEnds { net, cq, qp }
     }
 
     /// Sends an empty message, whose completions are `id` here and `id + 1` there.
@@ -126,7 +126,7 @@ fn completions_are_read_one_by_one() {
     if !is_softs_own("extended completion queues") {
         return;
     }
-    let ends = Ends::new(attr(STANDARD));
+    let ends = ExtendedEnds::new(attr(STANDARD));
     let cq = ends.cq;
     assert_eq!(start(cq), ENOENT);
     ends.send(10, SIGNALED);
@@ -180,7 +180,7 @@ fn a_completion_has_the_time_at_which_it_came() {
         return;
     }
     for flags in [TIME, WALL, TIME | WALL] {
-        let ends = Ends::new(attr(STANDARD | flags));
+        let ends = ExtendedEnds::new(attr(STANDARD | flags));
         let wall = || {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
             now.as_nanos() as u64
@@ -216,7 +216,7 @@ fn a_queue_with_timestamps_raises_an_event_only_when_armed() {
     // SAFETY: the channel is alive, and so is its descriptor.
     let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw((*channel).fd) };
     rustix::io::ioctl_fionbio(fd, true).unwrap();
-    let ends = Ends::on(net, ibv_cq_init_attr_ex { channel, ..attr(STANDARD | TIME) });
+    let ends = ExtendedEnds::on(net, ibv_cq_init_attr_ex { channel, ..attr(STANDARD | TIME) });
     let event = || {
         let (mut cq, mut user) = (core::ptr::null_mut(), core::ptr::null_mut());
         // SAFETY: the channel is alive; each event is acknowledged.
@@ -257,7 +257,7 @@ fn a_plain_poll_of_a_queue_with_times_finds_none_of_them() {
     if !is_softs_own("times of completions") {
         return;
     }
-    let ends = Ends::new(attr(STANDARD | TIME));
+    let ends = ExtendedEnds::new(attr(STANDARD | TIME));
     ends.send(0, SIGNALED);
     let mut wcs = Vec::new();
     while wcs.len() < 2 {
@@ -306,7 +306,7 @@ fn a_queue_that_ignores_overruns_survives_one() {
         return;
     }
     for flags in [0, IGNORE] {
-        let ends = Ends::new(ibv_cq_init_attr_ex { cqe: 4, ..with_flags(flags) });
+        let ends = ExtendedEnds::new(ibv_cq_init_attr_ex { cqe: 4, ..with_flags(flags) });
         for id in 0..3 {
             ends.send(10 * id, SIGNALED);
         }
@@ -342,14 +342,14 @@ fn threads_that_poll_take_turns() {
     const MESSAGES: u64 = 2_000;
     /// The queue, for threads.
     #[derive(Clone, Copy)]
-    struct Shared(*mut ibv_cq_ex);
+    struct SharedCq(*mut ibv_cq_ex);
     // SAFETY: verbs may be called from any thread.
-    unsafe impl Send for Shared {}
-    let ends = Ends::new(ibv_cq_init_attr_ex { cqe: 256, ..attr(STANDARD) });
+    unsafe impl Send for SharedCq {}
+    let ends = ExtendedEnds::new(ibv_cq_init_attr_ex { cqe: 256, ..attr(STANDARD) });
     let total = std::sync::atomic::AtomicU64::new(0);
-    let cq = Shared(ends.cq);
-    let poll = |cq: Shared| {
-        let Shared(cq) = cq;
+    let cq = SharedCq(ends.cq);
+    let poll = |cq: SharedCq| {
+        let SharedCq(cq) = cq;
         let mut ids = Vec::new();
         while total.load(std::sync::atomic::Ordering::Relaxed) < MESSAGES {
             if start(cq) != 0 {
@@ -398,7 +398,7 @@ fn a_queue_pair_can_be_destroyed_while_its_completions_are_read() {
     if !is_softs_own("extended completion queues") {
         return;
     }
-    let ends = Ends::new(attr(STANDARD));
+    let ends = ExtendedEnds::new(attr(STANDARD));
     ends.send(0, SIGNALED);
     ends.wait();
     ends.qp.iter().for_each(|&qp| ends.net.destroy_qp(qp));

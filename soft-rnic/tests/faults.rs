@@ -88,11 +88,11 @@ fn net() -> Net {
 }
 
 /// About retries: the plan of faults has them all used up, and a timeout costs no time.
-fn patient() -> Config {
-    Config { rnr_retry: 2, retry_cnt: 2, timeout: 1, ..Config::default() }
+fn patient() -> ConnectConfig {
+    ConnectConfig { rnr_retry: 2, retry_cnt: 2, timeout: 1, ..ConnectConfig::default() }
 }
 
-fn post(p: &Pair, id: u64, opcode: ibv_wr_opcode, flags: ibv_send_flags) {
+fn post(p: &QpPair, id: u64, opcode: ibv_wr_opcode, flags: ibv_send_flags) {
     let mut sges = [sge(p.mr[0], 0, 8)];
     let mut wr = send_wr(id, opcode, &mut sges, flags);
     wr.wr.rdma.remote_addr = p.addr(1);
@@ -101,7 +101,7 @@ fn post(p: &Pair, id: u64, opcode: ibv_wr_opcode, flags: ibv_send_flags) {
     assert_eq!(post_send(p.qp[0], &mut wr), 0);
 }
 
-fn receive(p: &Pair, id: u64) {
+fn receive(p: &QpPair, id: u64) {
     assert_eq!(post_recv(p.qp[1], id, &mut [sge(p.mr[1], 0, 100)]), 0);
 }
 
@@ -112,7 +112,7 @@ fn listed(wcs: &[Wc]) -> String {
 
 /// Messages in lists of 16, each over a connection of its own.
 fn rounds() -> String {
-    let p = Pair::with(net(), patient(), patient());
+    let p = QpPair::with(net(), patient(), patient());
     let mut said = String::new();
     for round in 0..24 {
         for id in 0..16 {
@@ -160,8 +160,8 @@ fn without_faults_of_requests_nothing_fails() {
 
 /// Operations that no receive request is for, and one that takes one.
 fn operations() -> String {
-    let config = Config { access: RW, rnr_retry: 0, ..patient() };
-    let p = Pair::with(net(), config, config);
+    let config = ConnectConfig { access: RW, rnr_retry: 0, ..patient() };
+    let p = QpPair::with(net(), config, config);
     receive(&p, 0);
     post(&p, 1, W::IBV_WR_RDMA_WRITE, SIGNALED);
     post(&p, 2, W::IBV_WR_RDMA_READ, SIGNALED);
@@ -191,7 +191,7 @@ fn a_receiver_not_ready_fault_strikes_only_receiving_operations() {
 
 /// The newer send interface.
 fn batch() -> String {
-    let mut p = Pair::unconnected(T::IBV_QPT_RC, net());
+    let mut p = QpPair::unconnected(T::IBV_QPT_RC, net());
     p.net.destroy_qp(p.qp[0]);
     let ops = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_SEND;
     let plain = p.net.init_attr(p.cq[0]);
@@ -227,7 +227,7 @@ fn batch() -> String {
 }
 
 fn xrc_messages() -> String {
-    let [a, b] = xrc::two(Config { access: RW, ..patient() });
+    let [a, b] = xrc::two(ConnectConfig { access: RW, ..patient() });
     let far = b.near();
     b.post_recv(0, 0, 64);
     a.send(far.srq, 0, 8);
@@ -249,7 +249,7 @@ fn the_newer_send_interface_and_xrc_meet_faults() {
 
 /// Numbered messages of an unreliable transport: those that have arrived.
 fn lossy(kind: ibv_qp_type) -> String {
-    let p = Pair::of(kind, net(), Config::default(), Config::default());
+    let p = QpPair::connect(kind, net(), ConnectConfig::default(), ConnectConfig::default());
     let ah = p.net.ah();
     for id in 0..64 {
         receive(&p, id);
@@ -291,7 +291,7 @@ fn the_same_messages_of_unreliable_transports_are_lost_again() {
 
 /// A request at which the queue pair goes to the error state, and one behind it.
 fn flushed(kind: ibv_qp_type) -> String {
-    let p = Pair::of(kind, net(), patient(), patient());
+    let p = QpPair::connect(kind, net(), patient(), patient());
     receive(&p, 0);
     assert_eq!(post_recv(p.qp[0], 9, &mut [sge(p.mr[0], 0, 100)]), 0);
     post(&p, 1, W::IBV_WR_SEND, UNSIGNALED);
@@ -319,7 +319,7 @@ fn a_flush_ends_all_requests_and_raises_an_event() {
 
 /// The first request is held back; nothing overtakes it.
 fn delayed() -> String {
-    let p = Pair::with(net(), patient(), patient());
+    let p = QpPair::with(net(), patient(), patient());
     for id in 0..8 {
         receive(&p, id);
         post(&p, id, W::IBV_WR_SEND, SIGNALED);
@@ -448,16 +448,16 @@ fn port_events_reach_each_context_and_change_the_port_state() {
     assert_eq!(said, expected(changes, S::IBV_PORT_ACTIVE, 5));
 }
 
-fn end() -> End {
+fn end() -> NearEnd {
     let net = net();
     let cq = net.cq(1024);
-    End::on(T::IBV_QPT_RC, net, cq)
+    NearEnd::on(T::IBV_QPT_RC, net, cq)
 }
 
 /// The process with the plan: it sends until a request fails.
 fn requester() {
     let end = end();
-    join_as_other(&end, Config { ..patient() });
+    join_as_other(&end, ConnectConfig { ..patient() });
     assert_eq!(hear().as_deref(), Some("receives are posted"));
     let mut sges = [end.local(0, 0, 64)];
     for id in 0..64 {
@@ -473,7 +473,7 @@ fn a_seed_repeats_its_failures_with_a_peer_process() {
     let run = |plan: &str| {
         let mut other = start("requester", plan, false);
         let end = end();
-        let config = Config { rnr_retry: 7, ..patient() };
+        let config = ConnectConfig { rnr_retry: 7, ..patient() };
         join(&end, &mut other, config);
         for id in 0..64 {
             assert_eq!(post_recv(end.qp, id, &mut [end.local(0, 0, 64)]), 0);

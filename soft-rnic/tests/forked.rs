@@ -16,7 +16,7 @@ const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const LEN: u32 = 100;
 
 /// The child's findings: the number of its queue pair, then the errors of its uses of its parent's objects.
-type Found = [u32; 6];
+type ChildFindings = [u32; 6];
 const REFUSED: [u32; 5] = [EPERM as u32, EINVAL as u32, EINVAL as u32, EPERM as u32, EPERM as u32];
 
 fn number(error: i32) -> u32 {
@@ -27,7 +27,7 @@ fn number(error: i32) -> u32 {
 fn use_inherited(net: &Net, qp: *mut ibv_qp) -> [u32; 5] {
     let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
     let posted = [number(post_send(qp, &mut wr)), number(post_recv(qp, 1, &mut []))];
-    let ((attr, mask), ..) = net.steps(0, Config::default());
+    let ((attr, mask), ..) = net.steps(0, ConnectConfig::default());
     // SAFETY: the context is open.
     unsafe {
         assert!((net.v.alloc_pd)(net.ctx).is_null());
@@ -40,17 +40,17 @@ fn use_inherited(net: &Net, qp: *mut ibv_qp) -> [u32; 5] {
 }
 
 /// A queue pair with its completion queue, and a region.
-struct End {
+struct ForkedEnd {
     cq: *mut ibv_cq,
     qp: *mut ibv_qp,
     mr: *mut ibv_mr,
     bytes: Vec<u8>,
 }
 
-impl End {
-    fn new(net: &Net, byte: u8) -> End {
+impl ForkedEnd {
+    fn new(net: &Net, byte: u8) -> ForkedEnd {
         let (cq, mut bytes) = (net.cq(16), vec![byte; LEN as usize]);
-        End { cq, qp: net.qp_of(RC, cq), mr: net.mr(&mut bytes, RW), bytes }
+        ForkedEnd { cq, qp: net.qp_of(RC, cq), mr: net.mr(&mut bytes, RW), bytes }
     }
 
     fn close(self, net: &Net) {
@@ -60,13 +60,13 @@ impl End {
     }
 }
 
-fn write_all(to: &impl std::os::fd::AsFd, found: Found) {
+fn write_all(to: &impl std::os::fd::AsFd, found: ChildFindings) {
     let bytes: Vec<u8> = found.iter().flat_map(|n| n.to_ne_bytes()).collect();
     assert_eq!(rustix::io::write(to, &bytes), Ok(bytes.len()));
 }
 
-fn read_all(from: &impl std::os::fd::AsFd) -> Found {
-    let mut bytes = [0; size_of::<Found>()];
+fn read_all(from: &impl std::os::fd::AsFd) -> ChildFindings {
+    let mut bytes = [0; size_of::<ChildFindings>()];
     assert_eq!(rustix::io::read(from, &mut bytes), Ok(bytes.len()), "the child has failed");
     let word = |i: usize| u32::from_ne_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap());
     core::array::from_fn(word)
@@ -79,8 +79,8 @@ fn a_child_of_fork_has_a_device_of_its_own() {
         return;
     }
     let net = Net::new();
-    let first = End::new(&net, 0);
-    net.connect(first.qp, qp_num(first.qp), Config::default());
+    let first = ForkedEnd::new(&net, 0);
+    net.connect(first.qp, qp_num(first.qp), ConnectConfig::default());
     let ((to_child, in_child), (to_parent, in_parent)) = (pipe().unwrap(), pipe().unwrap());
     // SAFETY: the child does not return from here.
     let child = unsafe { libc::fork() };
@@ -90,12 +90,12 @@ fn a_child_of_fork_has_a_device_of_its_own() {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let refused = use_inherited(&net, first.qp);
             let own = Net::new();
-            let end = End::new(&own, 7);
+            let end = ForkedEnd::new(&own, 7);
             let mine = qp_num(end.qp);
             let all = [mine, refused[0], refused[1], refused[2], refused[3], refused[4]];
             write_all(&in_parent, all);
             let theirs = read_all(&to_child)[0];
-            own.connect(end.qp, theirs, Config::PATIENT);
+            own.connect(end.qp, theirs, ConnectConfig::PATIENT);
             let mut sges = [sge(end.mr, 0, LEN)];
             let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut sges, SIGNALED);
             assert_eq!(post_send(end.qp, &mut wr), 0);
@@ -109,15 +109,15 @@ fn a_child_of_fork_has_a_device_of_its_own() {
     }
     drop((to_child, in_parent));
     let found = read_all(&to_parent);
-    let second = End::new(&net, 0);
+    let second = ForkedEnd::new(&net, 0);
     let mine = qp_num(second.qp);
     assert_eq!(found[1..], REFUSED);
     assert!(![mine, qp_num(first.qp)].contains(&found[0]), "{found:x?}");
     let mut room = [sge(second.mr, 0, LEN)];
-    let ((attr, mask), ..) = net.steps(0, Config::default());
+    let ((attr, mask), ..) = net.steps(0, ConnectConfig::default());
     assert_eq!(net.modify(second.qp, attr, mask), 0);
     assert_eq!(post_recv(second.qp, 2, &mut room), 0);
-    net.connect(second.qp, found[0], Config::PATIENT);
+    net.connect(second.qp, found[0], ConnectConfig::PATIENT);
     write_all(&in_child, [mine, 0, 0, 0, 0, 0]);
     let came = net.poll(second.cq, 1)[0];
     assert_eq!((came.status, came.len, came.qp), ("SUCCESS", LEN, mine));

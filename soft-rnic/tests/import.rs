@@ -62,8 +62,8 @@ fn what_was_imported_is_used_as_what_it_was_imported_from() {
         let mut attr = net.init_attr(theirs);
         let qp = (net.v.create_qp)(pd, &mut attr);
         assert!(!qp.is_null());
-        net.connect(own, (*qp).qp_num, Config::default());
-        net.connect(qp, (*own).qp_num, Config::default());
+        net.connect(own, (*qp).qp_num, ConnectConfig::default());
+        net.connect(qp, (*own).qp_num, ConnectConfig::default());
         // Writes to the region by the key that the imported struct has.
         let source = net.mr_in(pd, &mut buf[1], RW);
         let mut sges = [sge(source, 0, 64)];

@@ -71,7 +71,7 @@ fn objects_have_their_events_where_they_were_made() {
         assert_eq!(qps.map(|qp| (*qp).context), [net.ctx, other]);
         assert_eq!(srqs.map(|srq| (*srq).context), [net.ctx, other]);
         let nums = qps.map(|qp| (*qp).qp_num);
-        let config = Config::default();
+        let config = ConnectConfig::default();
         net.connect(qps[0], nums[1], config);
         net.connect(qps[1], nums[0], config);
         let mut limit = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 1 };
@@ -116,7 +116,7 @@ fn handles_have_their_events_where_they_were_opened() {
         return;
     }
     let [a, b] = [Xrc::new(), Xrc::new()];
-    let config = Config { access: RW, ..Config::default() };
+    let config = ConnectConfig { access: RW, ..ConnectConfig::default() };
     a.connect(b.near(), config);
     b.connect(a.near(), config);
     let other = imported(&b.net);

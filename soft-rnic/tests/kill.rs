@@ -22,14 +22,14 @@ const ROUNDS: u64 = 10;
 /// Posted at a time.
 const DEPTH: u64 = 16;
 
-fn config() -> Config {
-    Config { rnr_retry: 7, ..Config::mortal() }
+fn config() -> ConnectConfig {
+    ConnectConfig { rnr_retry: 7, ..ConnectConfig::mortal() }
 }
 
 #[test]
 fn the_other_process() {
     if let Some(role) = role() {
-        let end = End::new(RC);
+        let end = NearEnd::new(RC);
         post_receives(&end, DEPTH);
         let far = join_as_other(&end, config());
         if role == "passive" {
@@ -41,7 +41,7 @@ fn the_other_process() {
     }
 }
 
-fn post_receives(end: &End, n: u64) {
+fn post_receives(end: &NearEnd, n: u64) {
     for id in 0..n {
         assert_eq!(post_recv(end.qp, 100 + id, &mut [end.local(0, 0, 1 << 17)]), 0);
     }
@@ -57,7 +57,7 @@ fn next(state: &mut u64) -> u64 {
 
 /// Requests of all kinds, as long as they succeed.
 struct Traffic {
-    end: End,
+    end: NearEnd,
     far: Far,
     random: u64,
     under_way: u64,
@@ -66,7 +66,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn new(end: End, far: Far, seed: u64) -> Traffic {
+    fn new(end: NearEnd, far: Far, seed: u64) -> Traffic {
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         Traffic { end, far, random, under_way: 0, done: 0, failed: None }
     }
@@ -131,7 +131,7 @@ fn setting(name: &str, otherwise: u64) -> u64 {
 /// Plays one round; returns how much was done, and the first failure.
 fn round(random: &mut u64) -> (u64, &'static str) {
     let mut other = Other::start("the_other_process", "busy");
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     post_receives(&end, DEPTH);
     let far = join(&end, &mut other, config());
     let mut traffic = Traffic::new(end, far, next(random));
@@ -183,7 +183,7 @@ fn what_is_posted_once_a_process_was_reaped_fails() {
         (W::IBV_WR_SEND, 8),
     ] {
         let mut other = Other::start("the_other_process", "passive");
-        let end = End::new(RC);
+        let end = NearEnd::new(RC);
         let far = join(&end, &mut other, config());
         let (local, (addr, key)) = (end.local(0, 0, 8), far.memory[0]);
         end.post_rdma(W::IBV_WR_RDMA_WRITE, local, (addr, key));

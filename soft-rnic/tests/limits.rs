@@ -130,7 +130,7 @@ fn memory_that_cannot_be_written_is_not_registered_to_be() {
 
 #[test]
 fn send_slots_are_free_after_a_later_completion_is_polled() {
-    let p = Pair::new();
+    let p = QpPair::new();
     let depth = u64::from(p.net.query(p.qp[0]).cap.max_send_wr);
     let post = |id: u64, flags| {
         let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], flags);
@@ -163,7 +163,7 @@ fn send_slots_are_free_after_a_later_completion_is_polled() {
 
 #[test]
 fn a_list_stops_at_the_first_request_that_cannot_be_posted() {
-    let p = Pair::new();
+    let p = QpPair::new();
     for id in 0..4 {
         assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
     }
@@ -186,7 +186,7 @@ fn a_list_stops_at_the_first_request_that_cannot_be_posted() {
 
 #[test]
 fn receive_lists_and_queues_have_their_limits() {
-    let p = Pair::new();
+    let p = QpPair::new();
     let cap = p.net.query(p.qp[1]).cap;
     let mut sges = vec![sge(p.mr[1], 0, 1); cap.max_recv_sge as usize + 1];
     assert_ne!(post_recv(p.qp[1], 0, &mut sges), 0);
@@ -199,7 +199,7 @@ fn receive_lists_and_queues_have_their_limits() {
 
 #[test]
 fn inline_data_have_a_limit_and_reads_cannot_be_inline() {
-    let p = Pair::new();
+    let p = QpPair::new();
     let cap = p.net.query(p.qp[0]).cap;
     assert!(cap.max_inline_data >= 64);
     let mut data = vec![0_u8; cap.max_inline_data as usize + 1];
@@ -250,7 +250,7 @@ fn what_remains_of_a_closed_device_works_and_can_be_destroyed() {
     if !is_softs_own("closing a device before what was made of it") {
         return;
     }
-    let p = Pair::new();
+    let p = QpPair::new();
     // SAFETY: closed once; what was made of it is alive.
     assert_eq!(unsafe { (p.net.v.close_device)(p.net.ctx) }, 0);
     assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 16)]), 0);
@@ -312,7 +312,7 @@ fn a_queue_pair_takes_access_flags_that_it_has_no_use_for() {
     // SAFETY: the queue pair is alive.
     let num = unsafe { (*qp).qp_num };
     let access = RW | ibv_access_flags::IBV_ACCESS_MW_BIND.0 | 0x10_0000;
-    let (init, ..) = net.steps(num, Config { access, ..Config::default() });
+    let (init, ..) = net.steps(num, ConnectConfig { access, ..ConnectConfig::default() });
     assert_eq!(net.modify(qp, init.0, init.1), 0);
     if is_soft() {
         assert_eq!(net.query(qp).qp_access_flags, access);
@@ -324,7 +324,7 @@ fn a_queue_pair_takes_access_flags_that_it_has_no_use_for() {
 
 #[test]
 fn a_stale_key_is_refused_even_when_its_slot_is_used_again() {
-    let p = Pair::new();
+    let p = QpPair::new();
     let mut other = vec![0; 64];
     let stale = {
         let mr = p.net.mr(&mut other, RW);
@@ -350,7 +350,7 @@ fn a_stale_key_is_refused_even_when_its_slot_is_used_again() {
 
 #[test]
 fn a_completion_queue_can_be_resized_around_what_is_in_it() {
-    let p = Pair::new();
+    let p = QpPair::new();
     for id in 0..10 {
         assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
         let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);

@@ -104,8 +104,8 @@ fn a_list_ends_as_its_requests_do_one_by_one() {
 /// sent.
 #[test]
 fn what_waits_for_a_receive_request_arrives_as_it_was_posted() {
-    let patient = Config::PATIENT;
-    let mut pair = Pair::with(Net::new(), patient, patient);
+    let patient = ConnectConfig::PATIENT;
+    let mut pair = QpPair::with(Net::new(), patient, patient);
     greet(&pair);
     let n = LENS.len();
     pair.buf[0].fill(1);
@@ -159,7 +159,7 @@ fn check(odd: Odd, len: u32, before: usize, (sent, received, memory): &Seen) {
 }
 
 /// Sends one message: the way is known afterwards, and the next ones may take a shorter one.
-fn greet(pair: &Pair) {
+fn greet(pair: &QpPair) {
     assert_eq!(post_recv(pair.qp[1], 99, &mut [sge(pair.mr[1], at(15), 8)]), 0);
     let mut sges = [sge(pair.mr[0], at(15), 8)];
     let mut wr = send_wr(99, ibv_wr_opcode::IBV_WR_SEND, &mut sges, SIGNALED);
@@ -175,7 +175,7 @@ fn at(i: usize) -> usize {
 }
 
 fn run(odd: Odd, len: u32, before: usize, as_list: bool) -> Seen {
-    let mut pair = Pair::new();
+    let mut pair = QpPair::new();
     greet(&pair);
     for i in 0..N {
         pair.buf[0][at(i)..at(i) + 4_096].fill(i as u8 + 1);
@@ -210,7 +210,7 @@ fn plain(i: usize, sges: &mut [ibv_sge; 2]) -> ibv_send_wr {
     send_wr(i as u64, ibv_wr_opcode::IBV_WR_SEND, &mut sges[..1], flags)
 }
 
-fn post_receives(pair: &Pair, odd: Odd, len: u32, before: usize) {
+fn post_receives(pair: &QpPair, odd: Odd, len: u32, before: usize) {
     let count = if odd == Odd::NoReceive { before } else { N };
     for i in 0..count {
         let mut sges = [sge(pair.mr[1], at(i), 4_096), sge(pair.mr[1], at(i) + 2_048, 2_048)];
@@ -225,7 +225,7 @@ fn post_receives(pair: &Pair, odd: Odd, len: u32, before: usize) {
     }
 }
 
-fn make_odd(pair: &Pair, odd: Odd, wr: &mut ibv_send_wr, sges: &mut [ibv_sge; 2]) {
+fn make_odd(pair: &QpPair, odd: Odd, wr: &mut ibv_send_wr, sges: &mut [ibv_sge; 2]) {
     match odd {
         Odd::Plain | Odd::LongerThanBuffer | Odd::NoKeyAtReceiver => {}
         Odd::TwoBuffers | Odd::NoReceive => {}

@@ -19,7 +19,7 @@ const MAX_PERIOD_US: u16 = 0xfff;
 
 /// A pair whose responder's queue has a completion channel, and is moderated.
 struct Moderated {
-    p: Pair,
+    p: QpPair,
     channel: *mut ibv_comp_channel,
 }
 
@@ -28,13 +28,13 @@ impl Moderated {
         // SAFETY: the context is open.
         let channel = unsafe { (net.v.create_comp_channel)(net.ctx) };
         assert!(!channel.is_null());
-        let mut p = Pair::unconnected(ibv_qp_type::IBV_QPT_RC, net);
+        let mut p = QpPair::unconnected(ibv_qp_type::IBV_QPT_RC, net);
         p.net.destroy_qp(p.qp[1]);
         p.net.destroy_cq(p.cq[1]);
         p.cq[1] = p.net.cq_with(64, channel);
         p.qp[1] = p.net.qp(p.cq[1]);
         for end in 0..2 {
-            p.net.connect(p.qp[end], p.num(1 - end), Config::default());
+            p.net.connect(p.qp[end], p.num(1 - end), ConnectConfig::default());
         }
         let m = Moderated { p, channel };
         assert_eq!(m.modify(1, count, period_us), 0);
@@ -103,7 +103,7 @@ impl Moderated {
 
     fn close(self) {
         let (v, channel) = (self.p.net.v, self.channel);
-        let Pair { net, cq, qp, mr, .. } = self.p;
+        let QpPair { net, cq, qp, mr, .. } = self.p;
         for end in 0..2 {
             net.destroy_qp(qp[end]);
             net.destroy_cq(cq[end]);
@@ -261,7 +261,7 @@ fn an_event_that_is_held_back_goes_with_its_queue() {
     // SAFETY: one descriptor is there.
     assert_eq!(unsafe { libc::poll(&mut fd, 1, 100) }, 0, "an event of a queue that is gone");
     let (v, channel) = (m.p.net.v, m.channel);
-    let Pair { net, cq, qp, mr, .. } = m.p;
+    let QpPair { net, cq, qp, mr, .. } = m.p;
     net.destroy_qp(qp[0]);
     net.destroy_cq(cq[0]);
     mr.into_iter().for_each(|mr| net.dereg(mr));

@@ -24,9 +24,9 @@ fn every_member_gets_a_copy_with_the_group_address() {
     }
     let net = Net::new();
     let (to, other) = (ah(&net, group(1)), group(2));
-    let mut sender = Member::new(&net);
-    let members: Vec<_> = (0..3).map(|_| Member::new(&net)).collect();
-    let [stranger, apart] = [(); 2].map(|()| Member::new(&net));
+    let mut sender = GroupMember::new(&net);
+    let members: Vec<_> = (0..3).map(|_| GroupMember::new(&net)).collect();
+    let [stranger, apart] = [(); 2].map(|()| GroupMember::new(&net));
     members.iter().for_each(|member| assert_eq!(attach(&net, member.qp, group(1), 0), 0));
     assert_eq!(attach(&net, apart.qp, other, 0), 0);
     members.iter().chain([&stranger, &apart]).for_each(|member| member.post_recvs(2));
@@ -62,7 +62,7 @@ fn a_group_with_an_ipv6_address_has_a_header_of_ipv6() {
         return;
     }
     let net = Net::new();
-    let [sender, member] = [(); 2].map(|()| Member::new(&net));
+    let [sender, member] = [(); 2].map(|()| GroupMember::new(&net));
     if is_wired() && raw(&net.gid)[..12] == raw(&group(1))[..12] {
         // Packets from an address of IPv4 go to none of IPv6.
         assert_eq!(attach(&net, member.qp, group_v6(1), 0), EINVAL);
@@ -87,10 +87,10 @@ fn a_group_with_an_ipv6_address_has_a_header_of_ipv6() {
 }
 
 /// A datagram queue pair that does not get what it sends to a group.
-fn blocking_own(net: &Net) -> Member {
+fn blocking_own(net: &Net) -> GroupMember {
     let cq = net.cq(256);
     let qp = create_ex(net, cq, UD, ibv_qp_create_flags::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB.0);
-    Member::of(net, qp.unwrap(), cq, QKEY)
+    GroupMember::from_qp(net, qp.unwrap(), cq, QKEY)
 }
 
 fn create_ex(
@@ -120,7 +120,7 @@ fn a_member_gets_its_own_messages_unless_it_was_created_not_to() {
     }
     let net = Net::new();
     let to = ah(&net, group(3));
-    let members = [Member::new(&net), blocking_own(&net)];
+    let members = [GroupMember::new(&net), blocking_own(&net)];
     // The one that gets all copies is the last to get one.
     for member in members.iter().rev() {
         assert_eq!(attach(&net, member.qp, group(3), 0), 0);
@@ -173,9 +173,9 @@ fn each_member_drops_messages_by_itself_unknown_to_the_sender() {
     }
     let net = Net::new();
     let to = ah(&net, group(4));
-    let sender = Member::new(&net);
-    let keyed = Member::with(&net, QKEY ^ 1);
-    let [unready, short, reset, good] = [(); 4].map(|()| Member::new(&net));
+    let sender = GroupMember::new(&net);
+    let keyed = GroupMember::with(&net, QKEY ^ 1);
+    let [unready, short, reset, good] = [(); 4].map(|()| GroupMember::new(&net));
     for member in [&keyed, &unready, &short, &reset, &good] {
         assert_eq!(attach(&net, member.qp, group(4), 0), 0);
     }
@@ -194,7 +194,7 @@ fn each_member_drops_messages_by_itself_unknown_to_the_sender() {
     assert!(net.port().qkey_viol_cntr > violations);
     // What was dropped has taken no receive request; a reset has ended no attachment.
     unready.post_recvs(1);
-    net.connect(reset.qp, 0, Config::default());
+    net.connect(reset.qp, 0, ConnectConfig::default());
     reset.post_recvs(1);
     let key = ibv_qp_attr { qkey: QKEY, ..ibv_qp_attr::default() };
     assert_eq!(net.modify(keyed.qp, key, ibv_qp_attr_mask::IBV_QP_QKEY), 0);
@@ -221,7 +221,7 @@ fn a_request_that_fails_at_its_sender_reaches_no_member() {
     }
     let net = Net::new();
     let to = ah(&net, group(5));
-    let [sender, member] = [(); 2].map(|()| Member::new(&net));
+    let [sender, member] = [(); 2].map(|()| GroupMember::new(&net));
     assert_eq!(attach(&net, member.qp, group(5), 0), 0);
     member.post_recvs(2);
     let mut sges = [sge(sender.mr, 0, 4)];
@@ -252,13 +252,13 @@ fn a_list_goes_to_groups_and_queue_pairs_in_turn() {
     }
     let net = Net::new();
     let (to, one) = (ah(&net, group(6)), net.ah());
-    let sender = Member::new(&net);
-    let members = [(); 2].map(|()| Member::new(&net));
+    let sender = GroupMember::new(&net);
+    let members = [(); 2].map(|()| GroupMember::new(&net));
     for member in &members {
         assert_eq!(attach(&net, member.qp, group(6), 0), 0);
         member.post_recvs(8);
     }
-    let numbers = members.each_ref().map(Member::num);
+    let numbers = members.each_ref().map(GroupMember::num);
     let way = |n: usize| {
         if n.is_multiple_of(3) { (one, numbers[0], QKEY) } else { (to, GROUP_QPN, QKEY) }
     };
@@ -276,7 +276,7 @@ fn a_list_goes_to_groups_and_queue_pairs_in_turn() {
     assert_eq!(post_send(sender.qp, &mut wrs[0]), 0);
     let done: Vec<_> = net.poll(sender.cq, 7).iter().map(|wc| (wc.id, wc.status)).collect();
     assert_eq!(done, (0..7).map(|n| (n, "SUCCESS")).collect::<Vec<_>>());
-    let numbers = |(member, n): (&Member, usize)| {
+    let numbers = |(member, n): (&GroupMember, usize)| {
         let mut numbers: Vec<_> = net.poll(member.cq, n).iter().map(|wc| wc.imm.unwrap()).collect();
         if is_wired() {
             // Those to groups overtake the others there, and are overtaken.
@@ -308,9 +308,9 @@ fn members_that_share_a_receive_queue_take_a_request_each() {
     let srq = unsafe { (net.v.create_srq)(net.pd, &mut attr) };
     let shares = ibv_qp_init_attr { srq, qp_type: UD, ..net.init_attr(cq) };
     let qps = [net.qp_with(shares), net.qp_with(shares)];
-    let sender = Member::new(&net);
+    let sender = GroupMember::new(&net);
     for qp in qps {
-        net.connect(qp, 0, Config::default());
+        net.connect(qp, 0, ConnectConfig::default());
         assert_eq!(attach(&net, qp, group(7), 0), 0);
     }
     for id in 0..3 {
@@ -341,7 +341,7 @@ fn the_verbs_judge_as_the_kernel_does() {
     }
     let net = Net::new();
     let to = ah(&net, group(8));
-    let [sender, member] = [(); 2].map(|()| Member::new(&net));
+    let [sender, member] = [(); 2].map(|()| GroupMember::new(&net));
     // SAFETY: NULL, or alive.
     unsafe {
         for verb in [net.v.attach_mcast, net.v.detach_mcast] {
@@ -451,8 +451,8 @@ fn simulated(seed: u64, network: NetworkFaults, n: u32) -> ([Vec<u32>; 2], Simul
     let simulation = Simulation::new(seed, Faults { network, delay: 0.1, ..Faults::default() });
     let net = Net::on(soft_rnic::table(), simulation.name());
     let to = ah(&net, group(0));
-    let sender = Member::new(&net);
-    let members = [(); 2].map(|()| Member::new(&net));
+    let sender = GroupMember::new(&net);
+    let members = [(); 2].map(|()| GroupMember::new(&net));
     for member in &members {
         assert_eq!(attach(&net, member.qp, group(0), 0), 0);
         member.post_recvs(63);
@@ -508,19 +508,19 @@ fn messages_race_with_members_that_come_and_go() {
     const MESSAGES: usize = 2_000;
     let net = Net::new();
     let to = ah(&net, group(9));
-    let senders = [(); 2].map(|()| Member::new(&net));
-    let stays = Member::new(&net);
+    let senders = [(); 2].map(|()| GroupMember::new(&net));
+    let stays = GroupMember::new(&net);
     assert_eq!(attach(&net, stays.qp, group(9), 0), 0);
     std::thread::scope(|scope| {
         for sender in &senders {
-            let (sender, to, net) = (Shared(sender), Shared(to), &net);
+            let (sender, to, net) = (SharedObject(sender), SharedObject(to), &net);
             scope.spawn(move || {
                 let (sender, to) = (sender.get(), to.get());
                 (0..MESSAGES).for_each(|_| sender.send(net, to, 8, None));
             });
         }
         for _ in 0..100 {
-            let comes = Member::new(&net);
+            let comes = GroupMember::new(&net);
             assert_eq!(attach(&net, comes.qp, group(9), 0), 0);
             comes.post_recvs(63);
             assert_eq!(detach(&net, comes.qp, group(9), 0), 0);
@@ -545,12 +545,12 @@ fn messages_race_with_members_that_come_and_go() {
 }
 
 /// An object that any thread may use.
-struct Shared<T>(T);
+struct SharedObject<T>(T);
 
 // SAFETY: verbs may be called from any thread.
-unsafe impl<T> Send for Shared<T> {}
+unsafe impl<T> Send for SharedObject<T> {}
 
-impl<T> Shared<T> {
+impl<T> SharedObject<T> {
     fn get(self) -> T {
         self.0
     }

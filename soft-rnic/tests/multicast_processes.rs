@@ -37,7 +37,8 @@ fn be_member() {
     let pid = hear().unwrap().parse().unwrap();
     let [to, second] = [1, 2].map(|n| group_of(pid, n));
     let net = Net::new();
-    let (ah, mut member, keyed) = (ah(&net, to), Member::new(&net), Member::with(&net, QKEY ^ 1));
+    let (ah, mut member, keyed) =
+        (ah(&net, to), GroupMember::new(&net), GroupMember::with(&net, QKEY ^ 1));
     keyed.post_recvs(1);
     while let Some(line) = hear() {
         let mut words = line.split(' ');
@@ -82,7 +83,7 @@ fn have_few_descriptors() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), maximum }).unwrap();
     let net = Net::new();
-    let (member, group) = (Member::new(&net), group_of(pid, 1));
+    let (member, group) = (GroupMember::new(&net), group_of(pid, 1));
     while let Some(what) = hear() {
         let done = match what.as_str() {
             "attach" => attach(&net, member.qp, group, 0),
@@ -113,18 +114,18 @@ fn gets(other: &mut Other, n: u32) -> (u32, Vec<u32>) {
 }
 
 /// A member here, with an address handle of the group.
-struct Sender {
+struct SendingMember {
     net: Net,
-    member: Member,
+    member: GroupMember,
     ah: *mut ibv_ah,
 }
 
-impl Sender {
-    fn new() -> Sender {
+impl SendingMember {
+    fn new() -> SendingMember {
         let net = Net::new();
-        let (ah, mut member) = (ah(&net, group(1)), Member::new(&net));
+        let (ah, mut member) = (ah(&net, group(1)), GroupMember::new(&net));
         member.buf[63 * SLOT..][..4].copy_from_slice(b"data");
-        Sender { net, member, ah }
+        SendingMember { net, member, ah }
     }
 
     fn send(&self, numbers: core::ops::Range<u32>) {
@@ -150,7 +151,7 @@ fn one_at_a_time() -> Option<MutexGuard<'static, ()>> {
 #[test]
 fn members_of_all_processes_get_a_copy_whoever_came_first() {
     let Some(_one) = one_at_a_time() else { return };
-    let sender = Sender::new();
+    let sender = SendingMember::new();
     let mut first = start("member");
     tell(&mut first, "attach");
     // The first message meets those that are there, and those that join later meet this process.
@@ -175,7 +176,7 @@ fn members_of_all_processes_get_a_copy_whoever_came_first() {
 #[test]
 fn a_detached_member_gets_messages_of_its_other_groups_only() {
     let Some(_one) = one_at_a_time() else { return };
-    let sender = Sender::new();
+    let sender = SendingMember::new();
     let mut other = start("member");
     tell(&mut other, "attach");
     sender.send(0..1);
@@ -194,7 +195,7 @@ fn a_detached_member_gets_messages_of_its_other_groups_only() {
 #[test]
 fn other_members_get_messages_despite_a_dead_or_stopped_one() {
     let Some(_one) = one_at_a_time() else { return };
-    let sender = Sender::new();
+    let sender = SendingMember::new();
     let [mut killed, mut stopped, mut lives] = [(); 3].map(|()| start("member"));
     for other in [&mut killed, &mut stopped, &mut lives] {
         tell(other, "attach");
@@ -219,7 +220,7 @@ fn late_messages_arrive_in_other_processes_too() {
             "a network's faults are options of its device: `roce_multicast` has them"
         );
     }
-    let sender = Sender::new();
+    let sender = SendingMember::new();
     let mut other = start("member");
     tell(&mut other, "attach");
     let before = counters().faults;

@@ -39,7 +39,7 @@ unsafe fn refuses<const N: usize>(
 
 #[test]
 fn a_struct_with_a_wrong_handle_or_context_is_refused() {
-    let (p, other) = (Pair::new(), Net::new());
+    let (p, other) = (QpPair::new(), Net::new());
     let (v, net) = (&p.net.v, &p.net);
     let cq = net.cq(16);
     let (qp, mr) = (net.qp(cq), p.mr[0]);

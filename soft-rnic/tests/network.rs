@@ -39,13 +39,13 @@ impl Drop for Faulty {
     }
 }
 
-fn pair(kind: ibv_qp_type) -> Pair {
+fn pair(kind: ibv_qp_type) -> QpPair {
     let net = Net::on(soft_rnic::table(), "soft0");
-    Pair::of(kind, net, Config::default(), Config::default())
+    QpPair::connect(kind, net, ConnectConfig::default(), ConnectConfig::default())
 }
 
 /// Messages that the network of a pair's device has lost.
-fn lost(p: &Pair) -> u64 {
+fn lost(p: &QpPair) -> u64 {
     // SAFETY: the context is open.
     let name = unsafe { CStr::from_ptr((p.net.v.get_device_name)((*p.net.ctx).device)) };
     counters_of(name.to_str().unwrap()).unwrap().lost
@@ -53,7 +53,7 @@ fn lost(p: &Pair) -> u64 {
 
 /// Sends `n` messages with their numbers as immediates, and takes what arrives
 /// until `expected` (if that is given) are there.
-fn traffic(p: &Pair, n: u32, expected: impl Fn() -> usize) -> Vec<u32> {
+fn traffic(p: &QpPair, n: u32, expected: impl Fn() -> usize) -> Vec<u32> {
     let ah = p.net.ah();
     let mut got = Vec::new();
     let repost = |k: u64| {
@@ -95,10 +95,10 @@ fn traffic(p: &Pair, n: u32, expected: impl Fn() -> usize) -> Vec<u32> {
 }
 
 /// As from a fresh queue pair.
-fn again(p: &Pair) {
+fn again(p: &QpPair) {
     for end in 0..2 {
         assert_eq!(p.net.to_state(p.qp[end], ibv_qp_state::IBV_QPS_RESET), 0);
-        p.net.connect(p.qp[end], p.num(1 - end), Config::default());
+        p.net.connect(p.qp[end], p.num(1 - end), ConnectConfig::default());
     }
 }
 
@@ -190,7 +190,7 @@ fn what_has_been_sent_from_on_demand_memory_needs_it_no_more() {
         let faults = NetworkFaults { reordering: 1.0, ..NetworkFaults::default() };
         let _faulty = Faulty::new(8, faults);
         let p = pair(kind);
-        let (ah, pages) = (p.net.ah(), Pages::new(2));
+        let (ah, pages) = (p.net.ah(), MappedPages::new(2));
         let mr = explicit(&p.net, &pages, RW);
         pages.fill(0, len as usize, 7);
         assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, len + 40)]), 0);
@@ -262,7 +262,7 @@ fn a_simulation_has_a_network_of_its_own() {
         let network = NetworkFaults { loss: 1.0, ..NetworkFaults::default() };
         let simulation = Simulation::new(9, Faults { network, ..Faults::default() });
         let net = Net::on(soft_rnic::table(), simulation.name());
-        let p = Pair::of(kind, net, Config::default(), Config::default());
+        let p = QpPair::connect(kind, net, ConnectConfig::default(), ConnectConfig::default());
         assert!(traffic(&p, 10, || 0).is_empty());
         assert_eq!((simulation.stats().dropped, simulation.stats().faults), (10, 10));
         p.close();
@@ -274,7 +274,7 @@ fn a_simulated_post_to_a_failed_queue_pair_is_flushed_at_once() {
     for kind in [UC, UD] {
         let simulation = Simulation::new(10, Faults::default());
         let net = Net::on(soft_rnic::table(), simulation.name());
-        let p = Pair::of(kind, net, Config::default(), Config::default());
+        let p = QpPair::connect(kind, net, ConnectConfig::default(), ConnectConfig::default());
         let ah = p.net.ah();
         assert_eq!(p.net.to_state(p.qp[0], ibv_qp_state::IBV_QPS_ERR), 0);
         let mut wr = datagram_wr(1, &mut [], SIGNALED, (ah, p.num(1), QKEY));

@@ -63,12 +63,12 @@ fn set(qp: *mut ibv_qp, id: u64, flags: ibv_send_flags) {
 }
 
 /// A connected pair whose requester has the interface, for `ops`.
-fn pair(kind: ibv_qp_type, ops: u64) -> Pair {
-    let mut p = Pair::unconnected(kind, Net::new());
+fn pair(kind: ibv_qp_type, ops: u64) -> QpPair {
+    let mut p = QpPair::unconnected(kind, Net::new());
     p.net.destroy_qp(p.qp[0]);
     let attr = ibv_qp_init_attr_ex { qp_type: kind, ..attr(&p.net, p.cq[0], ops) };
     p.qp[0] = create(&p.net, attr).unwrap();
-    let config = Config { access: RW, ..Config::default() };
+    let config = ConnectConfig { access: RW, ..ConnectConfig::default() };
     p.net.connect(p.qp[0], p.num(1), config);
     p.net.connect(p.qp[1], p.num(0), config);
     p
@@ -158,7 +158,7 @@ fn inline_data_are_taken_when_they_are_given() {
 }
 
 /// Puts a batch together, in which something may be wrong.
-type Fault = fn(&Pair);
+type Fault = fn(&QpPair);
 
 #[test]
 fn a_batch_in_which_something_is_wrong_is_not_posted_at_all() {
@@ -385,14 +385,14 @@ fn threads_take_turns() {
     }
     /// The queue pair, for threads.
     #[derive(Clone, Copy)]
-    struct Shared(*mut ibv_qp);
+    struct SharedQp(*mut ibv_qp);
     // SAFETY: verbs may be called from any thread.
-    unsafe impl Send for Shared {}
-    let qp = Shared(p.qp[0]);
+    unsafe impl Send for SharedQp {}
+    let qp = SharedQp(p.qp[0]);
     std::thread::scope(|scope| {
         for thread in 0..2 {
             scope.spawn(move || {
-                let Shared(qp) = { qp };
+                let SharedQp(qp) = { qp };
                 for i in 0..EACH {
                     wr!(qp, wr_start);
                     for part in 0..2 {

@@ -34,15 +34,15 @@ fn what_is_read_is_zero_and_what_is_written_is_discarded() {
     if !is_softs_own("null regions") {
         return;
     }
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     let mr = null_mr(&p.net);
     for len in LENGTHS {
-        let status = |p: &Pair, wr: &mut ibv_send_wr, n: usize| {
+        let status = |p: &QpPair, wr: &mut ibv_send_wr, n: usize| {
             assert_eq!(post_send(p.qp[0], wr), 0);
             assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
             assert_eq!(p.net.poll(p.cq[1], n).len(), n);
         };
-        let remote = |p: &Pair, wr: &mut ibv_send_wr| {
+        let remote = |p: &QpPair, wr: &mut ibv_send_wr| {
             let (remote_addr, rkey) = (p.addr(1), p.key(1));
             wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
         };
@@ -81,7 +81,7 @@ fn it_is_its_domains_alone_and_no_peers() {
     if !is_softs_own("null regions") {
         return;
     }
-    let p = Pair::new();
+    let p = QpPair::new();
     let mr = null_mr(&p.net);
     // SAFETY: the region is alive.
     let (lkey, v) = unsafe { ((*mr).lkey, p.net.v) };
@@ -90,7 +90,7 @@ fn it_is_its_domains_alone_and_no_peers() {
     wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: 0, rkey: lkey };
     assert_eq!(post_send(p.qp[0], &mut wr), 0);
     assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "REM_ACCESS");
-    let q = Pair::new();
+    let q = QpPair::new();
     let mut from = [nowhere(mr, 8)];
     let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED);
     assert_eq!(post_send(q.qp[0], &mut wr), 0);
@@ -109,13 +109,13 @@ fn the_other_process() {
     if role().is_none() {
         return;
     }
-    let end = End::new(ibv_qp_type::IBV_QPT_RC);
+    let end = NearEnd::new(ibv_qp_type::IBV_QPT_RC);
     end.shared.bytes.iter().for_each(|byte| assert_eq!(*byte, 0));
     let mr = null_mr(&end.net);
     for len in LENGTHS {
         assert_eq!(post_recv(end.qp, 1, &mut [nowhere(mr, len)]), 0);
     }
-    join_as_other(&end, Config::default());
+    join_as_other(&end, ConnectConfig::default());
     assert_eq!(end.net.poll(end.cq, LENGTHS.len()).len(), LENGTHS.len());
     for len in LENGTHS {
         end.send(nowhere(mr, len));
@@ -130,13 +130,13 @@ fn between_processes_it_is_the_same() {
         return;
     }
     let mut other = Other::start("the_other_process", "any");
-    let mut end = End::new(ibv_qp_type::IBV_QPT_RC);
+    let mut end = NearEnd::new(ibv_qp_type::IBV_QPT_RC);
     end.heap.fill(7);
     for (nth, len) in LENGTHS.iter().enumerate() {
         let to = end.local(1, nth << 17, *len);
         assert_eq!(post_recv(end.qp, 1, &mut [to]), 0);
     }
-    join(&end, &mut other, Config::default());
+    join(&end, &mut other, ConnectConfig::default());
     for len in LENGTHS {
         end.send(end.local(1, 0, len));
     }

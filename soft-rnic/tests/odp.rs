@@ -55,7 +55,7 @@ fn kernel() -> (u32, u32) {
 #[test]
 fn addresses_without_memory_can_be_registered_on_demand_only() {
     let net = Net::new();
-    let pages = Pages::new(4);
+    let pages = MappedPages::new(4);
     let all = (pages.addr(0), 4 * PAGE);
     (1..3).for_each(|page| pages.unmap(page));
     assert_eq!(register(&net, all, LOCAL).err(), Some(EFAULT));
@@ -86,21 +86,21 @@ fn addresses_without_memory_can_be_registered_on_demand_only() {
 }
 
 /// Two connected ends, with on-demand memory each.
-struct Ends {
-    p: Pair,
-    pages: [Pages; 2],
+struct OnDemandEnds {
+    p: QpPair,
+    pages: [MappedPages; 2],
     mr: [*mut ibv_mr; 2],
 }
 
-impl Ends {
-    fn new(kind: ibv_qp_type, is_implicit: bool) -> Ends {
-        let p = Pair::of(kind, Net::new(), waits_for_pages(), waits_for_pages());
-        let pages = [Pages::new(PAGES), Pages::new(PAGES)];
+impl OnDemandEnds {
+    fn new(kind: ibv_qp_type, is_implicit: bool) -> OnDemandEnds {
+        let p = QpPair::connect(kind, Net::new(), waits_for_pages(), waits_for_pages());
+        let pages = [MappedPages::new(PAGES), MappedPages::new(PAGES)];
         let mr = match is_implicit {
             true => [implicit(&p.net, RW), implicit(&p.net, RW)],
             false => [0, 1].map(|end| explicit(&p.net, &pages[end], RW)),
         };
-        Ends { p, pages, mr }
+        OnDemandEnds { p, pages, mr }
     }
 
     fn piece(&self, end: usize, offset: usize, len: u32) -> ibv_sge {
@@ -160,7 +160,7 @@ fn is_response(op: W) -> bool {
 #[test]
 fn each_operation_takes_and_brings_the_bytes() {
     for is_implicit in [false, true] {
-        let ends = Ends::new(RC, is_implicit);
+        let ends = OnDemandEnds::new(RC, is_implicit);
         for op in ALL.into_iter().filter(|op| !is_word(*op)) {
             for len in LENGTHS {
                 let n = len as usize;
@@ -197,12 +197,12 @@ fn each_operation_takes_and_brings_the_bytes() {
 
 #[test]
 fn a_list_may_have_both_kinds_of_memory() {
-    let mut ends = Ends::new(RC, false);
+    let mut ends = OnDemandEnds::new(RC, false);
     for len in [64_u32, 20_000] {
         ends.p.buf[0].fill(3);
         ends.pages[0].fill(0, 40_000, 4);
         let half = len as usize;
-        let mixed = |ends: &Ends| vec![sge(ends.p.mr[0], 0, len), ends.piece(0, 0, len)];
+        let mixed = |ends: &OnDemandEnds| vec![sge(ends.p.mr[0], 0, len), ends.piece(0, 0, len)];
         let whole = ends.piece(1, 0, 2 * len);
         assert_eq!(ends.status(W::IBV_WR_SEND, mixed(&ends), whole), ("SUCCESS", "SUCCESS"));
         let seen = ends.pages[1].bytes(0, 2 * half);
@@ -226,7 +226,7 @@ fn a_list_may_have_both_kinds_of_memory() {
 /// Ways in which a page can be gone.
 const WAYS: [&str; 3] = ["unmapped", "no access", "read-only"];
 
-fn take_away(pages: &Pages, page: usize, way: &str) {
+fn take_away(pages: &MappedPages, page: usize, way: &str) {
     match way {
         "unmapped" => pages.unmap(page),
         "no access" => pages.protect(page, PROT_NONE),
@@ -244,7 +244,7 @@ fn what_is_gone_fails_at_the_end_that_has_lost_it() {
                 if way == "read-only" && !is_written {
                     continue;
                 }
-                let ends = Ends::new(RC, way == "unmapped");
+                let ends = OnDemandEnds::new(RC, way == "unmapped");
                 ends.pages[1].fill(0, 3 * PAGE, 1);
                 take_away(&ends.pages[end], page, way);
                 let pieces = (vec![ends.piece(0, 0, len)], ends.piece(1, 0, len));
@@ -280,10 +280,10 @@ fn what_is_gone_fails_at_the_end_that_has_lost_it() {
 #[test]
 fn what_goes_under_way_is_an_error_and_no_signal() {
     // Half a second: it is not sent again before its memory has gone.
-    let config = Config { min_rnr_timer: 31, ..waits_for_pages() };
+    let config = ConnectConfig { min_rnr_timer: 31, ..waits_for_pages() };
     for len in [64, 3 * PAGE as u32] {
-        let pages = [Pages::new(PAGES), Pages::new(PAGES)];
-        let p = Pair::with(Net::new(), config, config);
+        let pages = [MappedPages::new(PAGES), MappedPages::new(PAGES)];
+        let p = QpPair::with(Net::new(), config, config);
         let mr = [0, 1].map(|end| explicit(&p.net, &pages[end], RW));
         let refusals = || soft_rnic::counters_of(&provider().1).map(|all| all.rnr_naks);
         let before = refusals();
@@ -299,7 +299,7 @@ fn what_goes_under_way_is_an_error_and_no_signal() {
         mr.into_iter().for_each(|mr| p.net.dereg(mr));
         p.close();
 
-        let p = Pair::unconnected(RC, Net::new());
+        let p = QpPair::unconnected(RC, Net::new());
         let mr = explicit(&p.net, &pages[1], RW);
         // It is sent again until its peer is connected.
         p.net.connect(p.qp[0], p.num(1), config);
@@ -319,7 +319,7 @@ fn what_goes_under_way_is_an_error_and_no_signal() {
 /// again.
 #[test]
 fn what_was_read_may_go_before_the_queue_pair() {
-    let mut ends = Ends::new(RC, false);
+    let mut ends = OnDemandEnds::new(RC, false);
     let (local, remote) = (ends.piece(0, 0, 64), ends.piece(1, 0, 64));
     assert_eq!(ends.status(W::IBV_WR_RDMA_READ, vec![local], remote).0, "SUCCESS");
     ends.pages[1].unmap(0);
@@ -331,7 +331,7 @@ fn what_was_read_may_go_before_the_queue_pair() {
 #[test]
 fn unreliable_transports_drop_what_the_receiver_has_lost() {
     for len in [8, 3 * PAGE as u32] {
-        let ends = Ends::new(UC, false);
+        let ends = OnDemandEnds::new(UC, false);
         ends.pages[1].unmap(0);
         let (local, remote) = (ends.piece(0, 0, len), ends.piece(1, 0, len));
         assert_eq!(ends.status(W::IBV_WR_RDMA_WRITE, vec![local], remote).0, "SUCCESS");
@@ -354,12 +354,12 @@ fn unreliable_transports_drop_what_the_receiver_has_lost() {
 #[test]
 fn datagrams_come_from_and_go_to_on_demand_memory() {
     let net = Net::new();
-    let (pages, ah) = (Pages::new(4), net.ah());
+    let (pages, ah) = (MappedPages::new(4), net.ah());
     let mr = explicit(&net, &pages, RW);
     let cq = net.cq(16);
     let kind = ibv_qp_type::IBV_QPT_UD;
     let qps = [net.qp_of(kind, cq), net.qp_of(kind, cq)];
-    qps.iter().for_each(|qp| net.connect(*qp, 0, Config::default()));
+    qps.iter().for_each(|qp| net.connect(*qp, 0, ConnectConfig::default()));
     // SAFETY: the queue pair is alive.
     let to = (ah, unsafe { (*qps[1]).qp_num }, QKEY);
     let statuses = |n: usize| {
@@ -405,9 +405,9 @@ fn a_file_that_has_become_shorter_is_no_bus_error() {
     let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
     for op in [W::IBV_WR_SEND, W::IBV_WR_RDMA_WRITE, W::IBV_WR_RDMA_READ] {
         for end in [0, 1] {
-            let mut ends = Ends::new(RC, true);
+            let mut ends = OnDemandEnds::new(RC, true);
             ftruncate(&file, 2 * PAGE as u64).unwrap();
-            ends.pages[end] = Pages::of(&file, 2);
+            ends.pages[end] = MappedPages::map_file(&file, 2);
             ends.pages[end].fill(0, 2 * PAGE, 1);
             ftruncate(&file, PAGE as u64).unwrap();
             let [local, remote] = [0, 1].map(|end| ends.piece(end, 0, 2 * PAGE as u32));
@@ -428,7 +428,7 @@ const FLUSH: u32 = 1;
 #[test]
 fn advice_brings_pages_or_says_what_is_wrong() {
     let net = Net::new();
-    let pages = Pages::new(8);
+    let pages = MappedPages::new(8);
     let (mr, constant) = (explicit(&net, &pages, RW), explicit(&net, &pages, 0));
     let everything = implicit(&net, RW);
     let resident = |page: usize| {
@@ -484,7 +484,7 @@ fn advice_brings_pages_or_says_what_is_wrong() {
 
 #[test]
 fn a_region_can_change_to_the_other_kind() {
-    let ends = Ends::new(RC, false);
+    let ends = OnDemandEnds::new(RC, false);
     let change = |mr, access: u32| {
         const ACCESS: c_int = 4;
         // SAFETY: the region is alive.

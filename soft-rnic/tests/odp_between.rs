@@ -30,9 +30,9 @@ fn the_other_process() {
 
 /// Has an on-demand region, of a memory file that others could map, and does what it is told.
 fn be_owner(kind: ibv_qp_type) {
-    let end = End::new(kind);
+    let end = NearEnd::new(kind);
     let file = memory_file(PAGES);
-    let pages = Pages::of(&file, PAGES);
+    let pages = MappedPages::map_file(&file, PAGES);
     let mr = explicit(&end.net, &pages, RW);
     let whole = piece(&pages, mr, 0, 0);
     join_as_other(&end, patient());
@@ -81,8 +81,8 @@ fn memory_file(pages: usize) -> std::os::fd::OwnedFd {
 
 /// This process, connected to the owner of the region, with on-demand memory of its own.
 struct User {
-    end: End,
-    pages: Pages,
+    end: NearEnd,
+    pages: MappedPages,
     mr: *mut ibv_mr,
     owner: Other,
     there: ibv_sge,
@@ -90,14 +90,14 @@ struct User {
 
 impl User {
     fn new() -> User {
-        User::of(RC)
+        User::connect(RC)
     }
 
-    fn of(kind: ibv_qp_type) -> User {
+    fn connect(kind: ibv_qp_type) -> User {
         let role = if kind == UC { "unreliable owner" } else { "owner" };
         let mut owner = Other::start("the_other_process", role);
-        let end = End::new(kind);
-        let pages = Pages::new(PAGES);
+        let end = NearEnd::new(kind);
+        let pages = MappedPages::new(PAGES);
         let mr = implicit(&end.net, RW);
         join(&end, &mut owner, patient());
         let said: Vec<u64> = owner.hear().split(' ').map(|n| n.parse().unwrap()).collect();
@@ -242,7 +242,7 @@ fn be_unasked() {
     const LOCAL: u32 = 1;
     refuse(&[libc::SYS_madvise]);
     let lone = Net::new();
-    let pages = Pages::new(4);
+    let pages = MappedPages::new(4);
     let all = (pages.addr(0), 4 * PAGE);
     assert_eq!(register(&lone, all, RW | ON_DEMAND).err(), Some(libc::EOPNOTSUPP));
     lone.close();
@@ -267,13 +267,13 @@ fn be_unasked() {
 /// it, if the first page of an end's memory for it is gone.
 fn judged(
     kind: ibv_qp_type,
-    pages: &Pages,
+    pages: &MappedPages,
     access: u32,
     op: W,
     len: u32,
     gone_at: usize,
 ) -> (&'static str, Option<&'static str>) {
-    let p = Pair::of(kind, Net::new(), Config::default(), Config::default());
+    let p = QpPair::connect(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
     let mr = explicit(&p.net, pages, access);
     let (gone, there) = (piece(pages, mr, 0, len), sge(p.mr[1 - gone_at], 0, len));
     let mut sges = [if gone_at == 0 { gone } else { there }];
@@ -308,8 +308,8 @@ fn what_goes_after_the_check_the_copy_finds_out() {
 }
 
 fn be_refused_later() {
-    let pages = Pages::new(4);
-    let (user, mut sender) = (User::new(), User::of(UC));
+    let pages = MappedPages::new(4);
+    let (user, mut sender) = (User::new(), User::connect(UC));
     refuse(&[libc::SYS_madvise]);
     let atomic = W::IBV_WR_ATOMIC_FETCH_AND_ADD;
     let imm = W::IBV_WR_RDMA_WRITE_WITH_IMM;

@@ -17,18 +17,18 @@ use verbs_sys::*;
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 
 /// Two ends that are connected again after each failure.
-struct Ends {
-    p: Pair,
-    pages: Pages,
+struct ReconnectedEnds {
+    p: QpPair,
+    pages: MappedPages,
     mr: *mut ibv_mr,
 }
 
-impl Ends {
-    fn new(n: usize) -> Ends {
-        let p = Pair::of(RC, Net::new(), waits_for_pages(), waits_for_pages());
-        let pages = Pages::new(n);
+impl ReconnectedEnds {
+    fn new(n: usize) -> ReconnectedEnds {
+        let p = QpPair::connect(RC, Net::new(), waits_for_pages(), waits_for_pages());
+        let pages = MappedPages::new(n);
         let mr = explicit(&p.net, &pages, RW);
-        Ends { p, pages, mr }
+        ReconnectedEnds { p, pages, mr }
     }
 
     fn again(&self) {
@@ -64,7 +64,7 @@ fn memory_that_goes_in_the_midst_is_an_error_and_no_signal() {
     const ROUNDS: usize = 1_500;
     const AT_MOST: usize = 5_000;
     const LEN: u32 = 40_000;
-    let ends = Ends::new(16);
+    let ends = ReconnectedEnds::new(16);
     let is_over = AtomicBool::new(false);
     let mut seen = Seen::new();
     std::thread::scope(|scope| {
@@ -129,11 +129,11 @@ fn memory_that_goes_in_the_midst_is_an_error_and_no_signal() {
 #[test]
 fn atomics_of_one_word_do_not_lose_each_other() {
     const EACH: u64 = 500;
-    let pages = Pages::new(1);
+    let pages = MappedPages::new(1);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let p = Pair::with(Net::new(), waits_for_pages(), waits_for_pages());
+                let p = QpPair::with(Net::new(), waits_for_pages(), waits_for_pages());
                 let mr = explicit(&p.net, &pages, RW);
                 for _ in 0..EACH {
                     let mut sges = [sge(p.mr[0], 0, 8)];
@@ -152,7 +152,7 @@ fn atomics_of_one_word_do_not_lose_each_other() {
 
 #[test]
 fn a_window_of_on_demand_memory_is_on_demand() {
-    let ends = Ends::new(2);
+    let ends = ReconnectedEnds::new(2);
     const MW_BIND: u32 = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
     let mr = explicit(&ends.p.net, &ends.pages, 1 | MW_BIND);
     let mw = alloc(ends.p.net.pd, ibv_mw_type::IBV_MW_TYPE_2);

@@ -9,7 +9,7 @@ use host::sync::SetOnDrop;
 use verbs_sys::*;
 
 fn rdma(
-    p: &Pair,
+    p: &QpPair,
     id: u64,
     opcode: ibv_wr_opcode,
     sges: &mut [ibv_sge],
@@ -22,7 +22,7 @@ fn rdma(
 }
 
 fn atomic(
-    p: &Pair,
+    p: &QpPair,
     opcode: ibv_wr_opcode,
     sges: &mut [ibv_sge],
     compare_add: u64,
@@ -34,7 +34,7 @@ fn atomic(
     wr
 }
 
-fn done(p: &Pair) -> Wc {
+fn done(p: &QpPair) -> Wc {
     let wc = p.net.poll(p.cq[0], 1)[0];
     assert_eq!(wc.status, "SUCCESS");
     wc
@@ -43,7 +43,7 @@ fn done(p: &Pair) -> Wc {
 #[test]
 fn a_write_and_a_read_move_the_bytes() {
     for len in [1, 7, 8, 63, 64, 100, 4096, 30_000] {
-        let mut p = Pair::new();
+        let mut p = QpPair::new();
         for (i, byte) in p.buf[0].iter_mut().enumerate() {
             *byte = (i % 251) as u8;
         }
@@ -68,7 +68,7 @@ fn a_write_and_a_read_move_the_bytes() {
 
 #[test]
 fn a_write_with_immediate_leaves_the_receive_buffer_unchanged() {
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     p.buf[0][..8].copy_from_slice(b"new data");
     assert_eq!(post_recv(p.qp[1], 9, &mut [sge(p.mr[1], 1000, 8)]), 0);
     let mut from = [sge(p.mr[0], 0, 8)];
@@ -85,7 +85,7 @@ fn a_write_with_immediate_leaves_the_receive_buffer_unchanged() {
 
 #[test]
 fn a_region_can_have_addresses_of_its_own() {
-    let p = Pair::new();
+    let p = QpPair::new();
     let mut memory = vec![0_u8; 64];
     let reg = p.net.v.reg_mr_iova2.expect("rdma-core 27 or later");
     // The kernel asks for the same place in the page.
@@ -109,10 +109,10 @@ fn a_region_can_have_addresses_of_its_own() {
 
 #[test]
 fn atomics_return_what_was_there() {
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     p.buf[1][..8].copy_from_slice(&40_u64.to_ne_bytes());
-    let word = |p: &Pair| u64::from_ne_bytes(p.buf[1][..8].try_into().unwrap());
-    let old = |p: &Pair| u64::from_ne_bytes(p.buf[0][16..24].try_into().unwrap());
+    let word = |p: &QpPair| u64::from_ne_bytes(p.buf[1][..8].try_into().unwrap());
+    let old = |p: &QpPair| u64::from_ne_bytes(p.buf[0][16..24].try_into().unwrap());
     let mut to = [sge(p.mr[0], 16, 8)];
     let add = ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
     let swap = ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP;
@@ -137,7 +137,7 @@ fn concurrent_atomics_lose_no_update() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(move || {
-                let p = Pair::new();
+                let p = QpPair::new();
                 // SAFETY: the same memory, for each thread's own region.
                 let bytes =
                     unsafe { core::slice::from_raw_parts_mut(shared.as_ptr().cast::<u8>(), 8) };
@@ -168,7 +168,7 @@ fn concurrent_atomics_lose_no_update() {
 
 #[test]
 fn a_reader_that_sees_the_last_byte_sees_all_of_a_write() {
-    let p = Pair::new();
+    let p = QpPair::new();
     // SAFETY: the queue pair is alive.
     let in_order =
         p.net.v.query_qp_data_in_order.is_some_and(|query| unsafe {
@@ -185,7 +185,7 @@ fn a_reader_that_sees_the_last_byte_sees_all_of_a_write() {
 
 /// A writer counts up in all bytes of a range; a reader that sees a number in the
 /// last byte must find it, or a later one, in every other.
-fn observe(p: &Pair, offset: usize, len: usize) {
+fn observe(p: &QpPair, offset: usize, len: usize) {
     const ROUNDS: u8 = 200;
     let byte = |at: usize| {
         // SAFETY: the program accesses the range only atomically meanwhile.
@@ -238,8 +238,8 @@ fn long_inline_data_are_the_programs_again_when_they_are_posted() {
     let qp = [net.qp_with(attr()), net.qp_with(attr())];
     // SAFETY: the queue pairs are alive.
     let num = |end: usize| unsafe { (*qp[end]).qp_num };
-    net.connect(qp[0], num(1), Config::PATIENT);
-    net.connect(qp[1], num(0), Config::default());
+    net.connect(qp[0], num(1), ConnectConfig::PATIENT);
+    net.connect(qp[1], num(0), ConnectConfig::default());
     // SAFETY: the region is alive.
     let rkey = unsafe { (*mr).rkey };
     let inline = SIGNALED | ibv_send_flags::IBV_SEND_INLINE;

@@ -46,7 +46,7 @@ fn the_other_process() {
 
 /// Connects and makes no verbs call any more; ten receives are posted.
 fn be_passive() {
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     for id in 0..10 {
         assert_eq!(post_recv(end.qp, id, &mut [end.local(SHARED, 0, 65_536)]), 0);
     }
@@ -60,7 +60,7 @@ fn be_passive() {
 
 /// Registers its shareable memory's region again, with other memory, when it is told to.
 fn be_reregistering() {
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     join_as_other(&end, patient());
     let other = Shareable::new(BYTES);
     assert_eq!(hear().as_deref(), Some("now"));
@@ -84,11 +84,11 @@ fn a_region_that_is_registered_again_is_reached_by_its_old_key() {
         return;
     }
     let mut other = start("reregistering");
-    let mut end = End::new(RC);
+    let mut end = NearEnd::new(RC);
     let far = join(&end, &mut other, patient());
     let local = end.local(HEAP, 0, 8);
     let (old, key) = far.memory[SHARED];
-    let status = |end: &End, at| {
+    let status = |end: &NearEnd, at| {
         end.post_rdma(W::IBV_WR_RDMA_WRITE, local, (at, key));
         end.net.poll(end.cq, 1)[0].status
     };
@@ -107,7 +107,7 @@ fn a_region_that_is_registered_again_is_reached_by_its_old_key() {
 
 /// Forks between two messages: the child does what one does whose `main` returns.
 fn be_forking() {
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     join_as_other(&end, patient());
     end.send(end.local(HEAP, 0, 8));
     assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
@@ -137,7 +137,7 @@ fn be_blocked() {
     // SAFETY: the context is open, and the channel goes with the process.
     let channel = unsafe { (net.v.create_comp_channel)(net.ctx) };
     let cq = net.cq_with(64, channel);
-    let end = End::on(RC, net, cq);
+    let end = NearEnd::on(RC, net, cq);
     for id in 0..8 {
         assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, 64)]), 0);
     }
@@ -174,7 +174,7 @@ fn cpu_ms() -> u64 {
 
 /// Sends everything back.
 fn be_echo() {
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     for id in 0..2 {
         assert_eq!(post_recv(end.qp, id, &mut [end.local(id as usize, 0, BYTES as u32)]), 0);
     }
@@ -196,7 +196,7 @@ fn be_echo() {
 
 /// Ends as soon as it has answered the first message.
 fn be_curt() {
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     assert_eq!(post_recv(end.qp, 1, &mut [end.local(HEAP, 0, 64)]), 0);
     join_as_other(&end, patient());
     assert_eq!(end.net.poll(end.cq, 1)[0].opcode, "RECV");
@@ -207,7 +207,7 @@ fn be_curt() {
 /// Connects, and runs another program when it is told to.
 fn become_another_program() {
     use std::os::unix::process::CommandExt;
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     for id in 0..10 {
         assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, 64)]), 0);
     }
@@ -224,7 +224,7 @@ fn be_refused(before: bool) {
     if before {
         refuse(&ATTACH);
     }
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     let far = join_as_other(&end, patient());
     if !before {
         assert_eq!(soft_rnic::refused_memory(), None);
@@ -251,7 +251,7 @@ fn be_refused(before: bool) {
 
 fn be_refused_as_receiver() {
     refuse(&ATTACH);
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     assert_eq!(post_recv(end.qp, 1, &mut [end.local(HEAP, 0, BYTES as u32)]), 0);
     join_as_other(&end, patient());
     assert_eq!(hear(), None);
@@ -259,7 +259,7 @@ fn be_refused_as_receiver() {
 
 /// Gives its rights up once it is connected, as a daemon does.
 fn become_another_user() {
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     for (id, len) in [(1, 64), (2, BYTES as u32)] {
         assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, len)]), 0);
     }
@@ -279,7 +279,7 @@ fn become_another_user() {
 
 /// The system executes no barriers of others for it any more.
 fn be_without_barriers() {
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     for id in 0..11 {
         assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, 64)]), 0);
     }
@@ -300,7 +300,7 @@ fn be_asked_aside() {
     let channel = unsafe { (net.v.create_comp_channel)(net.ctx) };
     let quiet = net.cq_with(64, channel);
     let cq = net.cq(64);
-    let end = End::on(RC, net, cq);
+    let end = NearEnd::on(RC, net, cq);
     for id in 0..8 {
         assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, 64)]), 0);
     }
@@ -327,15 +327,15 @@ fn be_limited() {
     setrlimit(Resource::Fsize, limit).unwrap();
     say(&soft_rnic::crosses_processes().unwrap_err());
     // Within the process everything is as it was.
-    let pair = Pair::new();
+    let pair = QpPair::new();
     pair.close();
     say("closed");
 }
 
 /// Posts no receives, and says when messages have found none.
 fn be_unready() {
-    let end = End::new(UC);
-    join_as_other(&end, Config::default());
+    let end = NearEnd::new(UC);
+    join_as_other(&end, ConnectConfig::default());
     while let Some(line) = hear() {
         let all: u64 = line.parse().unwrap();
         while soft_rnic::counters().missed < all {
@@ -355,7 +355,7 @@ fn fill(bytes: &mut [u8], with: u8) {
 #[test]
 fn memory_of_a_stopped_process_is_written_and_read() {
     let mut other = start("passive");
-    let mut end = End::new(RC);
+    let mut end = NearEnd::new(RC);
     let far = join(&end, &mut other, patient());
     other.signal(libc::SIGSTOP);
     wait_until_all(other.pid(), 'T');
@@ -389,9 +389,9 @@ fn a_message_waits_until_a_stopped_process_continues() {
         return;
     }
     let mut other = start("passive");
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     // About retries: those of a peer that does not answer would be over within a millisecond.
-    let hasty = Config { timeout: 1, retry_cnt: 0, ..patient() };
+    let hasty = ConnectConfig { timeout: 1, retry_cnt: 0, ..patient() };
     join(&end, &mut other, hasty);
     other.signal(libc::SIGSTOP);
     wait_until_all(other.pid(), 'T');
@@ -408,7 +408,7 @@ fn a_message_waits_until_a_stopped_process_continues() {
 #[test]
 fn the_device_helps_where_the_program_makes_no_call() {
     let mut other = start("passive");
-    let mut end = End::new(RC);
+    let mut end = NearEnd::new(RC);
     let far = join(&end, &mut other, patient());
     // An atomic on memory that cannot be mapped.
     for old in [0_u64, 5] {
@@ -429,14 +429,14 @@ fn the_device_helps_where_the_program_makes_no_call() {
     end.close();
 }
 
-fn bytes_at(end: &End, memory: usize, at: usize) -> u8 {
+fn bytes_at(end: &NearEnd, memory: usize, at: usize) -> u8 {
     if memory == HEAP { end.heap[at] } else { end.shared.bytes[at] }
 }
 
 #[test]
 fn messages_go_both_ways() {
     let mut other = start("echo");
-    let mut end = End::new(RC);
+    let mut end = NearEnd::new(RC);
     for (id, memory) in [(0, HEAP), (1, SHARED)] {
         assert_eq!(post_recv(end.qp, id, &mut [end.local(memory, 1 << 19, 1 << 19)]), 0);
     }
@@ -458,7 +458,7 @@ fn keys_and_bounds_are_those_of_the_other_process() {
     // What is added to the address, and what is wrong with the key.
     for (offset, flipped) in [(0, 1 << 20), (BYTES as i64, 0), (-8, 0)] {
         let mut other = start("passive");
-        let end = End::new(RC);
+        let end = NearEnd::new(RC);
         let far = join(&end, &mut other, patient());
         let (addr, key) = far.memory[SHARED];
         let remote = (addr.wrapping_add_signed(offset), key ^ flipped);
@@ -474,7 +474,7 @@ fn keys_and_bounds_are_those_of_the_other_process() {
 #[test]
 fn a_process_that_is_killed_leaves_its_peer_with_an_error() {
     let mut other = start("passive");
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     let far = join(&end, &mut other, patient());
     // The receives are used up: then it waits for a receiver that is not ready.
     for _ in 0..11 {
@@ -493,8 +493,8 @@ fn a_process_that_is_killed_leaves_its_peer_with_an_error() {
 fn a_process_that_runs_another_program_fails_its_peer() {
     let is_noticed = |memory: Option<usize>| {
         let mut other = start("another");
-        let end = End::new(RC);
-        let mortal = Config { rnr_retry: patient().rnr_retry, ..Config::mortal() };
+        let end = NearEnd::new(RC);
+        let mortal = ConnectConfig { rnr_retry: patient().rnr_retry, ..ConnectConfig::mortal() };
         let far = join(&end, &mut other, mortal);
         other.say("now");
         let name = format!("/proc/{}/comm", other.pid());
@@ -544,7 +544,7 @@ fn a_process_without_barriers_keeps_its_memory_and_still_serves() {
         return;
     }
     let mut other = start("without barriers");
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     join(&end, &mut other, patient());
     // They meet first: a process that has met no other has none to wait for.
     end.send(end.local(HEAP, 0, 8));
@@ -562,7 +562,7 @@ fn a_process_without_barriers_keeps_its_memory_and_still_serves() {
 #[test]
 fn a_channel_is_readable_for_events_and_nothing_else() {
     let mut other = start("aside");
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     join(&end, &mut other, patient());
     for _ in 0..8 {
         assert_eq!(other.hear(), "waits");
@@ -580,7 +580,7 @@ fn memory_that_the_system_refuses_is_refused_with_the_reason() {
     }
     for role in ["refused before", "refused after"] {
         let mut other = start(role);
-        let end = End::new(RC);
+        let end = NearEnd::new(RC);
         assert_eq!(post_recv(end.qp, 1, &mut [end.local(HEAP, 64, 64)]), 0);
         join(&end, &mut other, patient());
         // What is mapped is reached, and so is what this process does for the other.
@@ -593,7 +593,7 @@ fn memory_that_the_system_refuses_is_refused_with_the_reason() {
         end.close();
     }
     let mut other = start("refused receiver");
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     join(&end, &mut other, patient());
     end.send(end.local(HEAP, 0, 100_000));
     assert_is_refused(&end.net.poll(end.cq, 1)[0]);
@@ -612,7 +612,7 @@ fn a_process_that_changed_its_user_is_refused_peer_memory() {
         return;
     }
     let mut other = start("another user");
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     join(&end, &mut other, patient());
     end.send(end.local(HEAP, 0, 64));
     assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
@@ -631,7 +631,7 @@ fn a_message_acknowledged_before_a_process_ends_arrives() {
     }
     for round in 0..10 {
         let mut other = start("curt");
-        let end = End::new(RC);
+        let end = NearEnd::new(RC);
         assert_eq!(post_recv(end.qp, 1, &mut [end.local(SHARED, 0, 64)]), 0);
         join(&end, &mut other, patient());
         end.send(end.local(HEAP, 0, 64));
@@ -652,8 +652,8 @@ fn a_message_without_a_receive_is_counted_at_the_receiver_only() {
         return;
     }
     let mut other = start("unready");
-    let end = End::new(UC);
-    join(&end, &mut other, Config::default());
+    let end = NearEnd::new(UC);
+    join(&end, &mut other, ConnectConfig::default());
     let before = soft_rnic::counters();
     for (all, len) in (1..).zip([16, 4_096, 9_000, 100_000]) {
         end.send(end.local(HEAP, 0, len));
@@ -673,7 +673,7 @@ fn a_child_of_fork_takes_its_copies_down_and_does_no_harm() {
         return;
     }
     let mut other = start("forking");
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     for id in 0..2 {
         assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, 64)]), 0);
     }
@@ -687,7 +687,7 @@ fn a_child_of_fork_takes_its_copies_down_and_does_no_harm() {
 #[test]
 fn a_receiver_that_sleeps_is_woken_and_does_not_spin() {
     let mut other = start("blocked");
-    let end = End::new(RC);
+    let end = NearEnd::new(RC);
     join(&end, &mut other, patient());
     for _ in 0..8 {
         // It sleeps when it has used no processor for a while.

@@ -17,7 +17,7 @@ const INPUT: c_int = ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT.0;
 const NEW_MEMORY: c_int = ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_DONT_FORK_NEW.0;
 
 /// Changes the region of the pair's second end.
-fn rereg(p: &Pair, flags: c_int, pd: *mut ibv_pd, to: Option<&mut [u8]>, access: u32) -> c_int {
+fn rereg(p: &QpPair, flags: c_int, pd: *mut ibv_pd, to: Option<&mut [u8]>, access: u32) -> c_int {
     let (addr, len) = to.map_or((null_mut(), 0), |to| (to.as_mut_ptr(), to.len()));
     let f = p.net.v.rereg_mr.expect("every rdma-core has it");
     // SAFETY: the tests keep the memory until the region is gone.
@@ -25,7 +25,7 @@ fn rereg(p: &Pair, flags: c_int, pd: *mut ibv_pd, to: Option<&mut [u8]>, access:
 }
 
 /// The status of a WRITE of 8 bytes to an address, by the key that the region has always had.
-fn write_to(p: &Pair, addr: u64) -> &'static str {
+fn write_to(p: &QpPair, addr: u64) -> &'static str {
     let mut from = [sge(p.mr[0], 0, 8)];
     let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_RDMA_WRITE, &mut from, SIGNALED);
     wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: addr, rkey: p.key(1) };
@@ -38,7 +38,7 @@ fn the_old_key_leads_to_the_new_memory_and_no_more_to_the_old() {
     if !is_softs_own("keys stay") {
         return;
     }
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     p.buf[0][..8].copy_from_slice(b"new data");
     let (key, old) = (p.key(1), p.addr(1));
     let mut other = vec![0_u8; 4096];
@@ -58,11 +58,11 @@ fn access_and_domain_are_those_of_the_last_registration() {
     if !is_softs_own("keys stay") {
         return;
     }
-    let p = Pair::new();
+    let p = QpPair::new();
     assert_eq!(rereg(&p, ACCESS, null_mut(), None, 0x1), 0);
     assert_eq!(write_to(&p, p.addr(1)), "REM_ACCESS");
     p.close();
-    let p = Pair::new();
+    let p = QpPair::new();
     // SAFETY: the context is open.
     let pd = unsafe { (p.net.v.alloc_pd)(p.net.ctx) };
     assert_eq!(rereg(&p, PD, pd, None, 0), 0);
@@ -84,7 +84,7 @@ fn what_is_refused_leaves_the_region_as_it_was() {
     if !is_softs_own("its own codes") {
         return;
     }
-    let p = Pair::new();
+    let p = QpPair::new();
     let errno = || std::io::Error::last_os_error().raw_os_error();
     let mut other = vec![0_u8; 64];
     for (flags, access) in [(0, 0), (8, 0), (TRANSLATION, RW), (ACCESS, 0x2), (PD, 0)] {

@@ -16,8 +16,13 @@ const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
 const BYTES: usize = 1 << 20;
 
 /// PSNs wrap around soon.
-const PATIENT: Config =
-    Config { access: RW, rq_psn: 0xff_fff0, sq_psn: 0xff_fff0, qkey: 0x11, ..Config::PATIENT };
+const PATIENT: ConnectConfig = ConnectConfig {
+    access: RW,
+    rq_psn: 0xff_fff0,
+    sq_psn: 0xff_fff0,
+    qkey: 0x11,
+    ..ConnectConfig::PATIENT
+};
 
 /// An end on a device of its own.
 struct Side {
@@ -42,7 +47,7 @@ impl Side {
         qp_num(self.qp)
     }
 
-    fn connect(&self, to: &Side, config: Config) {
+    fn connect(&self, to: &Side, config: ConnectConfig) {
         // SAFETY: the queue pair is alive.
         let kind = unsafe { (*self.qp).qp_type };
         // The route is to the other device's GID.
@@ -446,7 +451,7 @@ fn a_peer_that_is_not_there_is_missed() {
     let a = Side::new("127.0.0.94", RC);
     let b = Side::new("127.0.0.95", RC);
     let (rq_psn, sq_psn) = (PATIENT.rq_psn, PATIENT.sq_psn);
-    a.connect(&b, Config { rq_psn, sq_psn, ..Config::DEAD });
+    a.connect(&b, ConnectConfig { rq_psn, sq_psn, ..ConnectConfig::DEAD });
     let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
     assert_eq!(post_send(a.qp, &mut wr), 0);
     assert_eq!(a.net.poll(a.cq, 1)[0].status, "RETRY_EXC");

@@ -16,7 +16,8 @@ use verbs_sys::*;
 
 const BYTES: usize = 300_000;
 
-const CONFIG: Config = Config { access: RW, rq_psn: 1, sq_psn: 1, qkey: 0x11, ..Config::PATIENT };
+const CONFIG: ConnectConfig =
+    ConnectConfig { access: RW, rq_psn: 1, sq_psn: 1, qkey: 0x11, ..ConnectConfig::PATIENT };
 
 /// A packet of a capture.
 struct Packet {
@@ -250,7 +251,7 @@ fn files_that_cannot_be_captures_are_refused_with_the_reason() {
 fn a_group_packet_is_captured_with_the_group_address() {
     let path = file("group");
     let net = open(&format!("127.45.0.14,pcap={}", path.display()));
-    let (to, member) = (ah(&net, group(1)), Member::new(&net));
+    let (to, member) = (ah(&net, group(1)), GroupMember::new(&net));
     assert_eq!(attach(&net, member.qp, group(1), 0), 0);
     member.post_recvs(1);
     member.post(to, 8, None);

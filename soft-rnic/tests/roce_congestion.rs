@@ -10,7 +10,7 @@ use verbs_sys::*;
 
 const MESSAGES: u64 = 40;
 const LEN: usize = 20_000;
-const CONFIG: Config = Config { access: RW, qkey: 0x11, ..Config::PATIENT };
+const CONFIG: ConnectConfig = ConnectConfig { access: RW, qkey: 0x11, ..ConnectConfig::PATIENT };
 
 /// An end on a device of its own.
 struct Side {

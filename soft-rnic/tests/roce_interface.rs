@@ -50,8 +50,8 @@ fn wait_for(net: &Net, expected: ibv_event_type) {
 /// A sender and a member of a group.
 struct Pair {
     nets: [Net; 2],
-    sender: Member,
-    member: Member,
+    sender: GroupMember,
+    member: GroupMember,
     group: ibv_gid,
     ah: *mut ibv_ah,
 }
@@ -59,7 +59,7 @@ struct Pair {
 impl Pair {
     fn new(addresses: [&str; 2], group: ibv_gid) -> Pair {
         let nets = addresses.map(wired::open);
-        let (sender, member) = (Member::new(&nets[0]), Member::new(&nets[1]));
+        let (sender, member) = (GroupMember::new(&nets[0]), GroupMember::new(&nets[1]));
         assert_eq!(attach(&nets[1], member.qp, group, 0), 0);
         member.post_recvs(8);
         Pair { ah: ah(&nets[0], group), nets, sender, member, group }
@@ -104,8 +104,8 @@ fn interface_of(net: &Net) -> u32 {
 
 /// Datagrams within a device go by memory, and are no longer than those to others.
 fn send_as_much_as_the_mtu(address: &str) {
-    let config = Config::default();
-    let p = common::Pair::of(ibv_qp_type::IBV_QPT_UD, wired::open(address), config, config);
+    let config = ConnectConfig::default();
+    let p = common::QpPair::connect(ibv_qp_type::IBV_QPT_UD, wired::open(address), config, config);
     let (ah, mtu) = (p.net.ah(), 128 << p.net.port().active_mtu.0);
     assert_eq!(mtu, 1_024, "of an interface with 1500 bytes");
     for (len, expected) in [(mtu, "SUCCESS"), (mtu + 1, "LOC_LEN")] {

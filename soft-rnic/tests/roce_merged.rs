@@ -15,7 +15,7 @@ use roce_core::icrc::Flow;
 use roce_core::lengths::{BTH, DETH, ICRC, MAX_HEADERS};
 use roce_core::opcode::Opcode;
 use roce_core::psn::Psn;
-use soft_rnic::udp::{Marks, Outbox, Port};
+use soft_rnic::udp::{Marks, PacketOutbox, UdpPort};
 use verbs_sys::*;
 
 const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
@@ -32,21 +32,21 @@ fn port_of(ip: &str) -> SocketAddr {
 }
 
 /// A datagram queue pair that can receive, on a device.
-fn end(ip: &str) -> End {
+fn end(ip: &str) -> NearEnd {
     let net = wired::open(ip);
     let cq = net.cq(64);
-    let end = End::on(UD, net, cq);
+    let end = NearEnd::on(UD, net, cq);
     for n in 0..2 * EACH {
         let place = end.local(0, n * (GRH + LEN), (GRH + LEN) as u32);
         assert_eq!(post_recv(end.qp, n as u64, &mut [place]), 0);
     }
-    end.net.connect(end.qp, 0, Config::default());
+    end.net.connect(end.qp, 0, ConnectConfig::default());
     end
 }
 
 /// Returns of each received datagram the first byte, the sender's last address byte in the
 /// header in front, and the queue pair.
-fn came(end: &End, count: usize) -> Vec<(u8, u8, u32)> {
+fn came(end: &NearEnd, count: usize) -> Vec<(u8, u8, u32)> {
     let done = end.net.poll(end.cq, count);
     let of = |wc: &Wc| {
         assert_eq!((wc.status, wc.len as usize), ("SUCCESS", GRH + LEN));
@@ -87,8 +87,8 @@ fn each_process_gets_its_packets_of_a_run() {
     let far = Far::parse(&other.hear()).num;
     // SAFETY: the queue pair is alive.
     let near = unsafe { (*end.qp).qp_num };
-    let port = Port::bind(port_of(sender)).unwrap();
-    let mut outbox = Outbox::new(true);
+    let port = UdpPort::bind(port_of(sender)).unwrap();
+    let mut outbox = PacketOutbox::new(true);
     for n in 0..2 * EACH as u8 {
         let len = BTH + DETH + LEN + ICRC;
         let (nth, packet) = outbox.push(port_of(ip), Marks::default(), len).unwrap();

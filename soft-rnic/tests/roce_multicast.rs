@@ -17,23 +17,23 @@ use roce_core::icrc::Flow;
 use roce_core::lengths::{ICRC, MAX_HEADERS};
 use roce_core::opcode::Opcode;
 use roce_core::psn::Psn;
-use soft_rnic::udp::{Marks, Outbox, Port};
+use soft_rnic::udp::{Marks, PacketOutbox, UdpPort};
 use verbs_sys::*;
 
-fn member(net: &Net, group: ibv_gid) -> Member {
-    let member = Member::new(net);
+fn member(net: &Net, group: ibv_gid) -> GroupMember {
+    let member = GroupMember::new(net);
     assert_eq!(attach(net, member.qp, group, 0), 0);
     member.post_recvs(8);
     member
 }
 
-fn end(net: &Net, group: ibv_gid, member: Member) {
+fn end(net: &Net, group: ibv_gid, member: GroupMember) {
     assert_eq!(detach(net, member.qp, group, 0), 0);
     member.close(net);
 }
 
 /// The immediate of the only message that has arrived.
-fn number(net: &Net, member: &Member) -> u32 {
+fn number(net: &Net, member: &GroupMember) -> u32 {
     let came = net.poll(member.cq, 1);
     assert_eq!(came.len(), 1, "{came:?}");
     came[0].imm.unwrap()
@@ -43,7 +43,7 @@ fn number(net: &Net, member: &Member) -> u32 {
 fn members_on_all_devices_get_one_copy_until_they_leave() {
     let [a, b, c] = ["127.45.0.1", "127.45.0.2", "127.45.0.3"].map(open);
     let (to, other) = (ah(&a, group(1)), ah(&a, group(2)));
-    let mut sender = Member::new(&a);
+    let mut sender = GroupMember::new(&a);
     let here = member(&a, group(1));
     let [one, two] = [(); 2].map(|()| member(&b, group(1)));
     let apart = member(&c, group(2));
@@ -90,8 +90,8 @@ fn a_copy_that_a_member_cannot_take_is_counted() {
     const TO: &str = "127.45.0.5";
     let (a, b) = (open("127.45.0.4"), open(TO));
     let to = ah(&a, group(3));
-    let sender = Member::new(&a);
-    let (unready, keyed) = (Member::new(&b), Member::with(&b, QKEY ^ 1));
+    let sender = GroupMember::new(&a);
+    let (unready, keyed) = (GroupMember::new(&b), GroupMember::with(&b, QKEY ^ 1));
     for member in [&unready, &keyed] {
         assert_eq!(attach(&b, member.qp, group(3), 0), 0);
     }
@@ -110,15 +110,15 @@ fn a_copy_that_a_member_cannot_take_is_counted() {
 
 /// Sends packets that no device would.
 struct Forger {
-    port: Port,
-    outbox: Outbox,
+    port: UdpPort,
+    outbox: PacketOutbox,
 }
 
 impl Forger {
     fn new(ip: &str) -> Forger {
-        let port = Port::bind(SocketAddr::new(ip.parse().unwrap(), 0)).unwrap();
+        let port = UdpPort::bind(SocketAddr::new(ip.parse().unwrap(), 0)).unwrap();
         port.send_groups_by_own_interface().unwrap();
-        Forger { port, outbox: Outbox::new(false) }
+        Forger { port, outbox: PacketOutbox::new(false) }
     }
 
     /// That of a device with its address.
@@ -160,7 +160,7 @@ fn packets_to_a_group_that_are_no_datagrams_for_it_are_dropped() {
     let cq = net.cq(16);
     let connected = net.qp_of(ibv_qp_type::IBV_QPT_RC, cq);
     let own = core::mem::replace(&mut net.gid, forger.gid());
-    net.connect(connected, 9, Config::default());
+    net.connect(connected, 9, ConnectConfig::default());
     net.gid = own;
     assert_eq!(post_recv(connected, 0, &mut []), 0);
     // SAFETY: the queue pair is alive.
@@ -225,7 +225,7 @@ fn a_process_joins_as_many_groups_as_the_device_says() {
     assert_eq!(unsafe { (net.v.query_device)(net.ctx, &mut limit) }, 0);
     let groups = u8::try_from(limit.max_mcast_grp).unwrap();
     assert_eq!(limit.max_total_mcast_qp_attach, i32::from(groups) * limit.max_mcast_qp_attach);
-    let [one, two] = [(); 2].map(|()| Member::new(&net));
+    let [one, two] = [(); 2].map(|()| GroupMember::new(&net));
     let first = 100;
     for n in 0..groups {
         assert_eq!(attach(&net, one.qp, group(first + n), 0), 0, "{n}");
@@ -255,7 +255,7 @@ fn the_devices_thread_takes_packets_of_groups() {
     const MESSAGES: u64 = 200;
     let (a, b) = (open("127.45.0.10"), open(TO));
     let to = ah(&a, group(5));
-    let (sender, listens) = (Member::new(&a), member(&b, group(5)));
+    let (sender, listens) = (GroupMember::new(&a), member(&b, group(5)));
     let begun = Instant::now();
     for n in 1..=MESSAGES {
         sender.send(&a, to, 4, None);
@@ -276,8 +276,8 @@ fn packets_to_a_group_are_repeated_and_overtake_each_other() {
     let a = open("127.45.0.12");
     let b = open("127.45.0.13,reordering=0.5,duplication=0.5,seed=3");
     let (to, one) = (ah(&a, group(6)), a.ah_in(a.pd, b.ah_attr()));
-    let sender = Member::new(&a);
-    let (listens, direct) = (member(&b, group(6)), Member::new(&b));
+    let sender = GroupMember::new(&a);
+    let (listens, direct) = (member(&b, group(6)), GroupMember::new(&b));
     direct.post_recvs(63);
     listens.post_recvs(55);
     let post = |n: u32| {

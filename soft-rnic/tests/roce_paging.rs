@@ -19,21 +19,21 @@ const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
 /// Long enough for a busy machine: a thread that waits for a page waits for ever.
 const LONG: Duration = Duration::from_secs(60);
 
-const FOR_EVER: Config =
-    Config { access: RW, rq_psn: 0xff_fff0, sq_psn: 0xff_fff0, ..Config::PATIENT };
+const FOR_EVER: ConnectConfig =
+    ConnectConfig { access: RW, rq_psn: 0xff_fff0, sq_psn: 0xff_fff0, ..ConnectConfig::PATIENT };
 
 /// An end on a device of its own.
-struct End {
+struct PagingEnd {
     ip: String,
     net: Net,
     cq: *mut ibv_cq,
 }
 
-impl End {
-    fn new(ip: &str) -> End {
+impl PagingEnd {
+    fn new(ip: &str) -> PagingEnd {
         let net = wired::open(ip);
         let cq = net.cq(64);
-        End { ip: ip.to_owned(), net, cq }
+        PagingEnd { ip: ip.to_owned(), net, cq }
     }
 
     /// Packets that the peer has to send again because what they need is not there.
@@ -48,7 +48,7 @@ impl End {
 }
 
 /// Queue pairs of two ends that are connected to each other.
-fn pair([a, b]: [&End; 2], kind: ibv_qp_type, config: Config) -> [*mut ibv_qp; 2] {
+fn pair([a, b]: [&PagingEnd; 2], kind: ibv_qp_type, config: ConnectConfig) -> [*mut ibv_qp; 2] {
     let qps = [a.net.qp_of(kind, a.cq), b.net.qp_of(kind, b.cq)];
     for (end, peer, to) in [(0, b, qps[1]), (1, a, qps[0])] {
         for (attr, mask) in <[_; 3]>::from(peer.net.steps_of(kind, qp_num(to), config)) {
@@ -73,7 +73,7 @@ fn within_time(test: impl FnOnce() + Send + 'static) {
 }
 
 /// Looks, as programs do, until something is so.
-fn until(what: impl Fn() -> bool, ends: [&End; 2]) {
+fn until(what: impl Fn() -> bool, ends: [&PagingEnd; 2]) {
     let begun = Instant::now();
     while !what() {
         assert!(begun.elapsed() < LONG);
@@ -82,7 +82,7 @@ fn until(what: impl Fn() -> bool, ends: [&End; 2]) {
 }
 
 /// Messages of another connection between the same devices.
-fn others_go_on([a, b]: [&End; 2], qps: [*mut ibv_qp; 2]) {
+fn others_go_on([a, b]: [&PagingEnd; 2], qps: [*mut ibv_qp; 2]) {
     for _ in 0..20 {
         assert_eq!(post_recv(qps[1], 2, &mut []), 0);
         assert_eq!(post_send(qps[0], &mut send_wr(3, W::IBV_WR_SEND, &mut [], SIGNALED)), 0);
@@ -107,9 +107,10 @@ const ALL: [W; 5] = [
 fn a_page_that_is_slow_to_come_delays_its_request_alone() {
     within_time(|| {
         for op in ALL {
-            let ends = ["127.31.5.1", "127.31.5.2"].map(End::new);
+            let ends = ["127.31.5.1", "127.31.5.2"].map(PagingEnd::new);
             let [a, b] = ends.each_ref();
-            let (pages, len) = (Pages::new(3), if is_atomic(op) { 8 } else { 2 * PAGE as u32 });
+            let (pages, len) =
+                (MappedPages::new(3), if is_atomic(op) { 8 } else { 2 * PAGE as u32 });
             let Some(held_back) = pages.hold_back() else { return };
             let mr = explicit(&b.net, &pages, RW);
             let mut bytes = vec![3; len as usize];
@@ -143,7 +144,7 @@ fn a_page_that_is_slow_to_come_delays_its_request_alone() {
             });
             a.net.dereg(local);
             b.net.dereg(mr);
-            ends.into_iter().for_each(End::close);
+            ends.into_iter().for_each(PagingEnd::close);
         }
     });
 }
@@ -152,15 +153,15 @@ fn a_page_that_is_slow_to_come_delays_its_request_alone() {
 fn a_peer_gives_up_on_absent_pages_after_its_retries() {
     within_time(|| {
         for op in ALL {
-            let ends = ["127.31.5.3", "127.31.5.4"].map(End::new);
+            let ends = ["127.31.5.3", "127.31.5.4"].map(PagingEnd::new);
             let [a, b] = ends.each_ref();
-            let pages = Pages::new(1);
+            let pages = MappedPages::new(1);
             let Some(held_back) = pages.hold_back() else { return };
             let mr = explicit(&b.net, &pages, RW);
             let mut bytes = vec![3; 8];
             let local = a.net.mr(&mut bytes, RW);
             // About retries: there are two, and the page is never paged in.
-            let qps = pair([a, b], RC, Config { rnr_retry: 2, ..FOR_EVER });
+            let qps = pair([a, b], RC, ConnectConfig { rnr_retry: 2, ..FOR_EVER });
             let (mut from, to) = ([sge(local, 0, 8)], piece(&pages, mr, 8, 8));
             let takes_receive = matches!(op, W::IBV_WR_SEND | W::IBV_WR_RDMA_WRITE_WITH_IMM);
             if takes_receive {
@@ -179,7 +180,7 @@ fn a_peer_gives_up_on_absent_pages_after_its_retries() {
             drop(held_back);
             assert_eq!(pages.bytes(0, PAGE), [0; PAGE], "{op:?}");
             a.net.dereg(local);
-            ends.into_iter().for_each(End::close);
+            ends.into_iter().for_each(PagingEnd::close);
         }
     });
 }
@@ -189,14 +190,15 @@ fn a_peer_gives_up_on_absent_pages_after_its_retries() {
 fn a_requester_sends_when_its_own_pages_are_there() {
     within_time(|| {
         for op in ALL {
-            let ends = ["127.31.5.7", "127.31.5.8"].map(End::new);
+            let ends = ["127.31.5.7", "127.31.5.8"].map(PagingEnd::new);
             let [a, b] = ends.each_ref();
-            let (pages, len) = (Pages::new(3), if is_atomic(op) { 8 } else { 2 * PAGE as u32 });
+            let (pages, len) =
+                (MappedPages::new(3), if is_atomic(op) { 8 } else { 2 * PAGE as u32 });
             let Some(held_back) = pages.hold_back() else { return };
             let mut bytes = vec![3; len as usize + 8];
             let (mr, there) = (explicit(&a.net, &pages, RW), b.net.mr(&mut bytes, RW));
             // About retries: no timer has the queue looked at again.
-            let slow = pair([a, b], RC, Config { timeout: 0, ..FOR_EVER });
+            let slow = pair([a, b], RC, ConnectConfig { timeout: 0, ..FOR_EVER });
             let quick = pair([a, b], RC, FOR_EVER);
             let start = bytes.as_ptr().align_offset(8);
             let mut to = sge(there, start, len);
@@ -227,7 +229,7 @@ fn a_requester_sends_when_its_own_pages_are_there() {
             });
             a.net.dereg(mr);
             b.net.dereg(there);
-            ends.into_iter().for_each(End::close);
+            ends.into_iter().for_each(PagingEnd::close);
         }
     });
 }
@@ -236,9 +238,9 @@ fn a_requester_sends_when_its_own_pages_are_there() {
 #[test]
 fn a_response_waits_for_the_page_that_it_goes_to() {
     within_time(|| {
-        let ends = ["127.31.5.9", "127.31.5.10"].map(End::new);
+        let ends = ["127.31.5.9", "127.31.5.10"].map(PagingEnd::new);
         let [a, b] = ends.each_ref();
-        let (pages, far) = (Pages::new(1), Pages::new(1));
+        let (pages, far) = (MappedPages::new(1), MappedPages::new(1));
         let Some(far_held_back) = far.hold_back() else { return };
         pages.fill(0, PAGE, 1);
         let (mr, there) = (explicit(&a.net, &pages, RW), explicit(&b.net, &far, RW));
@@ -264,7 +266,7 @@ fn a_response_waits_for_the_page_that_it_goes_to() {
         });
         a.net.dereg(mr);
         b.net.dereg(there);
-        ends.into_iter().for_each(End::close);
+        ends.into_iter().for_each(PagingEnd::close);
     });
 }
 
@@ -274,9 +276,9 @@ fn a_response_waits_for_the_page_that_it_goes_to() {
 fn unreliable_messages_to_pages_that_are_not_there_are_dropped() {
     within_time(|| {
         for kind in [UC, UD] {
-            let ends = ["127.31.5.5", "127.31.5.6"].map(End::new);
+            let ends = ["127.31.5.5", "127.31.5.6"].map(PagingEnd::new);
             let [a, b] = ends.each_ref();
-            let (pages, other) = (Pages::new(1), Pages::new(1));
+            let (pages, other) = (MappedPages::new(1), MappedPages::new(1));
             other.fill(0, 64, 3);
             let Some(held_back) = pages.hold_back() else { return };
             let [mr, local] = [(b, &pages), (a, &other)].map(|(at, p)| explicit(&at.net, p, RW));
@@ -305,7 +307,7 @@ fn unreliable_messages_to_pages_that_are_not_there_are_dropped() {
             qps.into_iter().zip([a, b]).for_each(|(qp, end)| end.net.destroy_qp(qp));
             a.net.dereg(local);
             b.net.dereg(mr);
-            ends.into_iter().for_each(End::close);
+            ends.into_iter().for_each(PagingEnd::close);
         }
     });
 }

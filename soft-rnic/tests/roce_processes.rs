@@ -30,18 +30,18 @@ fn at(n: u32) -> String {
     format!("127.{}.{}.{n}", 1 + run / 256 % 254, run % 256)
 }
 
-fn config() -> Config {
-    Config { access: RW, ..Config::PATIENT }
+fn config() -> ConnectConfig {
+    ConnectConfig { access: RW, ..ConnectConfig::PATIENT }
 }
 
-fn end_on(text: &str, kind: ibv_qp_type) -> End {
+fn end_on(text: &str, kind: ibv_qp_type) -> NearEnd {
     let net = wired::open(text);
     let cq = net.cq(1_024);
-    End::on(kind, net, cq)
+    NearEnd::on(kind, net, cq)
 }
 
 /// Connects to a queue pair at an address, whatever the end's own is.
-fn connect(end: &mut End, ip: &str, number: u32, config: Config) {
+fn connect(end: &mut NearEnd, ip: &str, number: u32, config: ConnectConfig) {
     let own = end.net.gid;
     let std::net::IpAddr::V4(ip) = ip.parse().unwrap() else { panic!("of version 4") };
     end.net.gid = ibv_gid { raw: ip.to_ipv6_mapped().octets() };
@@ -49,7 +49,7 @@ fn connect(end: &mut End, ip: &str, number: u32, config: Config) {
     end.net.gid = own;
 }
 
-fn number_of(end: &End) -> u32 {
+fn number_of(end: &NearEnd) -> u32 {
     // SAFETY: the queue pair is alive.
     unsafe { (*end.qp).qp_num }
 }
@@ -122,7 +122,7 @@ fn answer(text: &str) {
 }
 
 /// The addresses of the sender and of the receiver in the header of a received datagram.
-fn addresses(end: &End) -> [std::net::Ipv4Addr; 2] {
+fn addresses(end: &NearEnd) -> [std::net::Ipv4Addr; 2] {
     [32, 36].map(|at| {
         let octets: [u8; 4] = end.shared.bytes[at..at + 4].try_into().unwrap();
         octets.into()
@@ -132,7 +132,7 @@ fn addresses(end: &End) -> [std::net::Ipv4Addr; 2] {
 /// Takes a stream of messages, each of which has its number; all have to arrive, in order.
 fn sink(text: &str, peer: &str) {
     let mut end = end_on(text, RC);
-    let take = |end: &End, n: u64| {
+    let take = |end: &NearEnd, n: u64| {
         let local = end.local(0, (n % DEPTH) as usize * LEN as usize, LEN);
         assert_eq!(post_recv(end.qp, n, &mut [local]), 0);
     };
@@ -158,7 +158,7 @@ fn sink(text: &str, peer: &str) {
 /// A stream to a process that is a [`sink`].
 struct Stream {
     other: Other,
-    end: End,
+    end: NearEnd,
     number: u32,
     posted: u64,
     done: u64,
@@ -172,7 +172,7 @@ impl Stream {
         Stream { other, end, number, posted: 0, done: 0, failed: None }
     }
 
-    fn connect(&mut self, to: &str, config: Config) {
+    fn connect(&mut self, to: &str, config: ConnectConfig) {
         self.number = self.other.hear().parse().unwrap();
         self.other.say(&number_of(&self.end).to_string());
         connect(&mut self.end, to, self.number, config);
@@ -260,7 +260,7 @@ fn the_loopback_wire_option_uses_the_network_between_processes() {
     let text = &format!("{},loopback=wire,loss=1", at(125));
     let mut other = Other::start("the_other_process", &format!("echo {text}"));
     let end = end_on(text, RC);
-    join(&end, &mut other, Config { access: RW, ..Config::DEAD });
+    join(&end, &mut other, ConnectConfig { access: RW, ..ConnectConfig::DEAD });
     end.send(end.local(0, 0, LEN));
     assert_eq!(end.net.poll(end.cq, 1)[0].status, "RETRY_EXC");
     end.close();
@@ -351,7 +351,7 @@ fn a_process_that_is_stopped_stops_only_itself() {
     let from = &at(116);
     let to = &at(115);
     // About retries: more than half a minute, in which the peers may be stopped.
-    let patient = Config { timeout: 21, ..config() };
+    let patient = ConnectConfig { timeout: 21, ..config() };
     let [mut first, mut second] = [(); 2].map(|()| {
         let mut stream = Stream::start(from, to);
         stream.connect(to, patient);

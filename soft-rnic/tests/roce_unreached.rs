@@ -13,15 +13,17 @@ use verbs_sys::*;
 
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 /// The peer is not there.
-const ABSENT: Config = Config { access: RW, rq_psn: 9, sq_psn: 9, ..Config::DEAD };
+const ABSENT: ConnectConfig =
+    ConnectConfig { access: RW, rq_psn: 9, sq_psn: 9, ..ConnectConfig::DEAD };
 /// The peer is there.
-const PRESENT: Config = Config { access: RW, rq_psn: 9, sq_psn: 9, ..Config::LIVING };
+const PRESENT: ConnectConfig =
+    ConnectConfig { access: RW, rq_psn: 9, sq_psn: 9, ..ConnectConfig::LIVING };
 
 fn connect(net: &Net, qp: *mut ibv_qp, to: &Net, peer: u32) {
     connect_with(net, qp, to, (peer, ABSENT));
 }
 
-fn connect_with(net: &Net, qp: *mut ibv_qp, to: &Net, (peer, config): (u32, Config)) {
+fn connect_with(net: &Net, qp: *mut ibv_qp, to: &Net, (peer, config): (u32, ConnectConfig)) {
     for (attr, mask) in <[_; 3]>::from(to.steps_of(RC, peer, config)) {
         assert_eq!(net.modify(qp, attr, mask), 0);
     }

@@ -7,7 +7,7 @@ use verbs_sys::*;
 
 #[test]
 fn a_message_arrives_whole_and_both_ends_complete() {
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     p.buf[0][..16].copy_from_slice(b"a message of 16!");
     assert_eq!(post_recv(p.qp[1], 11, &mut [sge(p.mr[1], 64, 100)]), 0);
     let mut sges = [sge(p.mr[0], 0, 16)];
@@ -25,7 +25,7 @@ fn a_message_arrives_whole_and_both_ends_complete() {
 
 #[test]
 fn an_immediate_alone_needs_no_buffer() {
-    let p = Pair::new();
+    let p = QpPair::new();
     assert_eq!(post_recv(p.qp[1], 1, &mut []), 0);
     let mut wr = send_wr(2, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, &mut [], SIGNALED);
     wr.__bindgen_anon_1.imm_data = 0x1234_5678_u32.to_be();
@@ -38,7 +38,7 @@ fn an_immediate_alone_needs_no_buffer() {
 
 #[test]
 fn lists_are_gathered_and_scattered() {
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     for (i, byte) in p.buf[0].iter_mut().enumerate() {
         *byte = i as u8;
     }
@@ -58,8 +58,8 @@ fn lists_are_gathered_and_scattered() {
 #[test]
 fn inline_data_may_change_after_the_post() {
     // The responder is not ready at first: the request waits, with its data.
-    let forgiving = Config::PATIENT;
-    let p = Pair::with(Net::new(), forgiving, forgiving);
+    let forgiving = ConnectConfig::PATIENT;
+    let p = QpPair::with(Net::new(), forgiving, forgiving);
     let mut data = *b"inline";
     let mut sges = [ibv_sge { addr: data.as_mut_ptr() as u64, length: 6, lkey: 0xdead_beef }];
     let flags = SIGNALED | ibv_send_flags::IBV_SEND_INLINE;
@@ -76,8 +76,8 @@ fn inline_data_may_change_after_the_post() {
 
 #[test]
 fn messages_stay_in_order_across_a_receiver_that_is_late() {
-    let forgiving = Config::PATIENT;
-    let mut p = Pair::with(Net::new(), forgiving, forgiving);
+    let forgiving = ConnectConfig::PATIENT;
+    let mut p = QpPair::with(Net::new(), forgiving, forgiving);
     for i in 0..40_u8 {
         p.buf[0][usize::from(i)] = i;
         let mut sges = [sge(p.mr[0], usize::from(i), 1)];

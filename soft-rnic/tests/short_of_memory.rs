@@ -147,7 +147,7 @@ fn exhaust_connections(net: &Net) {
     };
     let qps: Vec<_> =
         (0..20).map(|_| net.qp_with(ibv_qp_init_attr { cap, ..net.init_attr(cq) })).collect();
-    let (init, rtr, rts) = net.steps(9, Config::default());
+    let (init, rtr, rts) = net.steps(9, ConnectConfig::default());
     let (mut short, mut rest) = (0, Vec::with_capacity(10_000));
     for (more, qp) in (0..).zip(qps) {
         assert_eq!(net.modify(qp, init.0, init.1), 0);

@@ -39,16 +39,16 @@ struct Trace {
 /// exactly once, and in order.
 fn run(seed: u64, faults: Faults) -> Trace {
     let simulation = Simulation::new(seed, faults);
-    let config = Config {
+    let config = ConnectConfig {
         // About retries: the simulated faults use them up, in virtual time.
         rnr_retry: if seed.is_multiple_of(2) { 7 } else { 2 },
         retry_cnt: 3,
         timeout: 8,
-        ..Config::default()
+        ..ConnectConfig::default()
     };
     let net = || Net::on(soft_rnic::table(), simulation.name());
-    let pairs: Vec<Pair> =
-        KINDS.iter().map(|kind| Pair::of(*kind, net(), config, config)).collect();
+    let pairs: Vec<QpPair> =
+        KINDS.iter().map(|kind| QpPair::connect(*kind, net(), config, config)).collect();
     let handles: Vec<_> = pairs.iter().map(|p| p.net.ah()).collect();
     let mut dice = Dice(seed);
     let mut posted = [[0_u64; 2]; PAIRS];
@@ -81,7 +81,7 @@ fn run(seed: u64, faults: Faults) -> Trace {
 }
 
 /// Posts a receive or a send at a random end.
-fn act(p: &Pair, ah: *mut ibv_ah, dice: &mut Dice, posted: &mut [u64; 2]) {
+fn act(p: &QpPair, ah: *mut ibv_ah, dice: &mut Dice, posted: &mut [u64; 2]) {
     let end = dice.below(2) as usize;
     if dice.below(2) == 0 {
         let id = RECEIVE | posted[1];
@@ -113,7 +113,7 @@ fn act(p: &Pair, ah: *mut ibv_ah, dice: &mut Dice, posted: &mut [u64; 2]) {
 
 const RECEIVE: u64 = 1 << 32;
 
-fn poll_all(pairs: &[Pair], completions: &mut Vec<(u64, &'static str, u32)>) {
+fn poll_all(pairs: &[QpPair], completions: &mut Vec<(u64, &'static str, u32)>) {
     for (n, p) in pairs.iter().enumerate() {
         for cq in p.cq {
             let all = p.net.poll_now(cq);
@@ -124,7 +124,7 @@ fn poll_all(pairs: &[Pair], completions: &mut Vec<(u64, &'static str, u32)>) {
 
 /// Each request completed once; those of one queue in the order of their posts;
 /// nothing succeeds after something failed.
-fn check(pairs: &[Pair], posted: &[[u64; 2]], seen: &[(u64, &'static str, u32)], seed: u64) {
+fn check(pairs: &[QpPair], posted: &[[u64; 2]], seen: &[(u64, &'static str, u32)], seed: u64) {
     for (n, p) in pairs.iter().enumerate() {
         for (kind, count) in [(0, posted[n][0]), (RECEIVE, posted[n][1])] {
             let mine = |id: u64| id >> 40 == n as u64 && id & RECEIVE == kind;
@@ -195,10 +195,10 @@ fn a_thousand_faulty_schedules_lose_nothing() {
 #[test]
 fn posts_only_queue_and_a_step_executes_one() {
     let simulation = Simulation::new(7, Faults::default());
-    let p = Pair::with(
+    let p = QpPair::with(
         Net::on(soft_rnic::table(), simulation.name()),
-        Config::default(),
-        Config::default(),
+        ConnectConfig::default(),
+        ConnectConfig::default(),
     );
     for id in 0..3 {
         assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
@@ -219,8 +219,8 @@ fn posts_only_queue_and_a_step_executes_one() {
 fn read_then_write(seed: u64, fence: bool) -> (u8, Vec<u64>) {
     let faults = Faults { late_read: 0.5, ..Faults::default() };
     let simulation = Simulation::new(seed, faults);
-    let config = Config::default;
-    let mut p = Pair::with(Net::on(soft_rnic::table(), simulation.name()), config(), config());
+    let config = ConnectConfig::default;
+    let mut p = QpPair::with(Net::on(soft_rnic::table(), simulation.name()), config(), config());
     (p.buf[1][0], p.buf[0][8]) = (1, 2);
     let there = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: p.addr(1), rkey: p.key(1) };
     let (mut here, mut value) = ([sge(p.mr[0], 0, 1)], [sge(p.mr[0], 8, 1)]);
@@ -260,7 +260,7 @@ fn waiting_for_an_event_advances_the_simulation_or_fails() {
         let channel = (net.v.create_comp_channel)(net.ctx);
         let cq = net.cq_with(16, channel);
         let qp = net.qp(cq);
-        net.connect(qp, (*qp).qp_num, Config::default());
+        net.connect(qp, (*qp).qp_num, ConnectConfig::default());
         let (mut got, mut user) = (core::ptr::null_mut(), core::ptr::null_mut());
         assert_eq!((net.v.get_cq_event)(channel, &mut got, &mut user), -1);
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN));

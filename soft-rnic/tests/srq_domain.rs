@@ -18,14 +18,14 @@ const ROOM: usize = 128;
 const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 
 /// Two queue pairs of one domain; the second takes its receives from a shared queue of another.
-struct Ends {
-    p: Pair,
+struct DomainEnds {
+    p: QpPair,
     other: *mut ibv_pd,
     srq: *mut ibv_srq,
 }
 
-impl Ends {
-    fn new(kind: ibv_qp_type) -> Ends {
+impl DomainEnds {
+    fn new(kind: ibv_qp_type) -> DomainEnds {
         let net = Net::new();
         let mut attr = ibv_srq_init_attr {
             srq_context: null_mut(),
@@ -42,10 +42,10 @@ impl Ends {
         let qp = [net.qp_of(kind, cq[0]), net.qp_with(shared)];
         let mut buf = [vec![7; 1 << 12], vec![0; 1 << 12]];
         let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
-        let p = Pair { net, cq, qp, mr, buf };
-        p.net.connect(p.qp[0], p.num(1), Config::default());
-        p.net.connect(p.qp[1], p.num(0), Config::default());
-        Ends { p, other, srq }
+        let p = QpPair { net, cq, qp, mr, buf };
+        p.net.connect(p.qp[0], p.num(1), ConnectConfig::default());
+        p.net.connect(p.qp[1], p.num(0), ConnectConfig::default());
+        DomainEnds { p, other, srq }
     }
 
     /// Sends a list of messages.
@@ -60,7 +60,7 @@ impl Ends {
     }
 
     fn close(self) {
-        let Ends { p, other, srq } = self;
+        let DomainEnds { p, other, srq } = self;
         let v = p.net.v;
         for end in [0, 1] {
             p.net.destroy_qp(p.qp[end]);
@@ -86,7 +86,7 @@ fn a_receive_lies_in_the_domain_of_its_queue() {
         for (access, pieces, messages) in
             [(RW, 1, 1), (RW, 1, 8), (RW, 2, 3), (RW | ON_DEMAND, 1, 2), (RW | ON_DEMAND, 2, 2)]
         {
-            let ends = Ends::new(kind);
+            let ends = DomainEnds::new(kind);
             let mut bytes = vec![0; messages * ROOM];
             let mr = ends.p.net.mr_in(ends.other, &mut bytes, access);
             for i in 0..messages {
@@ -115,7 +115,7 @@ fn memory_of_the_queue_pairs_domain_is_no_receive_of_the_queue() {
     if !is_softs_own("shared receive queues of other domains") {
         return;
     }
-    let ends = Ends::new(ibv_qp_type::IBV_QPT_RC);
+    let ends = DomainEnds::new(ibv_qp_type::IBV_QPT_RC);
     assert_eq!(post_srq_recv(ends.srq, 1, &mut [sge(ends.p.mr[1], 0, ROOM as u32)]), 0);
     let mut sges = [sge(ends.p.mr[0], 0, LEN as u32)];
     let mut wr = send_wr(2, ibv_wr_opcode::IBV_WR_SEND, &mut sges, SIGNALED);

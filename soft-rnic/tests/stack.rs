@@ -18,7 +18,7 @@ fn calls_need_little_stack() {
 
 /// Each kind of object, and messages that are short, long, and gathered.
 fn lifetimes_and_transfers() {
-    let mut p = Pair::new();
+    let mut p = QpPair::new();
     for len in [0, 16, 4096, 1 << 16] {
         let mut to = [sge(p.mr[1], 0, 1 << 16)];
         assert_eq!(post_recv(p.qp[1], 1, &mut to), 0);

@@ -26,7 +26,7 @@ const STATES: [S; 6] = [
 fn in_state(net: &Net, cq: *mut ibv_cq, kind: ibv_qp_type, state: S) -> *mut ibv_qp {
     let qp = net.qp_of(kind, cq);
     // SAFETY: the queue pair is alive.
-    let (init, rtr, rts) = net.steps_of(kind, unsafe { (*qp).qp_num }, Config::default());
+    let (init, rtr, rts) = net.steps_of(kind, unsafe { (*qp).qp_num }, ConnectConfig::default());
     let goes = |i| state == S::IBV_QPS_SQE || STATES.iter().position(|s| *s == state) > Some(i);
     for (i, (attr, mask)) in [init, rtr, rts].into_iter().enumerate() {
         if goes(i) {
@@ -49,7 +49,7 @@ fn in_state(net: &Net, cq: *mut ibv_cq, kind: ibv_qp_type, state: S) -> *mut ibv
 /// All attributes that have a valid value for every transition.
 fn attributes(net: &Net, qp: *mut ibv_qp, to: S) -> ibv_qp_attr {
     // SAFETY: the queue pair is alive.
-    let (_, _, (mut attr, _)) = net.steps(unsafe { (*qp).qp_num }, Config::default());
+    let (_, _, (mut attr, _)) = net.steps(unsafe { (*qp).qp_num }, ConnectConfig::default());
     attr.qp_state = to;
     attr
 }
@@ -57,7 +57,7 @@ fn attributes(net: &Net, qp: *mut ibv_qp, to: S) -> ibv_qp_attr {
 /// Transitions, and the attributes that each requires: (from, to, mask).
 fn transitions(net: &Net, kind: ibv_qp_type) -> Vec<(S, S, u32)> {
     let state = ibv_qp_attr_mask::IBV_QP_STATE.0;
-    let (init, rtr, rts) = net.steps_of(kind, 0, Config::default());
+    let (init, rtr, rts) = net.steps_of(kind, 0, ConnectConfig::default());
     let mut all = vec![
         (S::IBV_QPS_RESET, S::IBV_QPS_INIT, init.1.0),
         (S::IBV_QPS_INIT, S::IBV_QPS_INIT, state),
@@ -219,8 +219,8 @@ fn values_out_of_range_are_refused() {
 
 #[test]
 fn what_was_set_is_reported() {
-    let pair = Pair::new();
-    let config = Config::default();
+    let pair = QpPair::new();
+    let config = ConnectConfig::default();
     let attr = pair.net.query(pair.qp[0]);
     // rxe has in the second what was last set there.
     let current = if is_rxe() { S::IBV_QPS_RESET } else { S::IBV_QPS_RTS };
@@ -270,8 +270,8 @@ fn posts_are_accepted_from_the_right_state_on() {
 #[test]
 fn the_error_state_flushes_both_queues_in_order() {
     // No receive at the peer: the first request waits, with all behind it.
-    let forgiving = Config { min_rnr_timer: 31, ..Config::PATIENT };
-    let p = Pair::with(Net::new(), forgiving, forgiving);
+    let forgiving = ConnectConfig { min_rnr_timer: 31, ..ConnectConfig::PATIENT };
+    let p = QpPair::with(Net::new(), forgiving, forgiving);
     for id in 0..5 {
         assert_eq!(post_recv(p.qp[0], 100 + id, &mut []), 0);
         let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
@@ -298,8 +298,8 @@ fn the_error_state_flushes_both_queues_in_order() {
 
 #[test]
 fn reset_forgets_everything_and_the_pair_connects_again() {
-    let never = Config { min_rnr_timer: 31, ..Config::PATIENT };
-    let p = Pair::with(Net::new(), never, never);
+    let never = ConnectConfig { min_rnr_timer: 31, ..ConnectConfig::PATIENT };
+    let p = QpPair::with(Net::new(), never, never);
     for id in 0..64 {
         let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
         assert_eq!(post_send(p.qp[0], &mut wr), 0);
@@ -308,8 +308,8 @@ fn reset_forgets_everything_and_the_pair_connects_again() {
         assert_eq!(p.net.to_state(p.qp[end], S::IBV_QPS_RESET), 0);
     }
     assert!(p.net.poll_now(p.cq[0]).is_empty());
-    p.net.connect(p.qp[0], p.num(1), Config::default());
-    p.net.connect(p.qp[1], p.num(0), Config::default());
+    p.net.connect(p.qp[0], p.num(1), ConnectConfig::default());
+    p.net.connect(p.qp[1], p.num(0), ConnectConfig::default());
     assert_eq!(post_recv(p.qp[1], 1, &mut []), 0);
     let mut wr = send_wr(2, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
     assert_eq!(post_send(p.qp[0], &mut wr), 0, "the send queue is empty again");
@@ -319,8 +319,8 @@ fn reset_forgets_everything_and_the_pair_connects_again() {
 
 #[test]
 fn a_draining_queue_finishes_what_it_began_and_keeps_the_rest() {
-    let never = Config::PATIENT;
-    let p = Pair::with(Net::new(), never, never);
+    let never = ConnectConfig::PATIENT;
+    let p = QpPair::with(Net::new(), never, never);
     // The first is under way (the receiver is not ready), the second is not.
     for id in 1..=2 {
         let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
@@ -355,7 +355,7 @@ fn a_draining_queue_finishes_what_it_began_and_keeps_the_rest() {
 }
 
 /// Both are under way: the second one waits for no answer of the first.
-fn check_drained_over_udp(p: Pair) {
+fn check_drained_over_udp(p: QpPair) {
     for id in 1..=3 {
         assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
     }
@@ -373,7 +373,7 @@ fn check_drained_over_udp(p: Pair) {
 
 /// rxe may say that it is drained while a request waits for its receiver, and that
 /// request is then not retried; neither is lost.
-fn check_drained_by_rxe(p: Pair) {
+fn check_drained_by_rxe(p: QpPair) {
     assert_eq!(p.net.state(p.qp[0]), S::IBV_QPS_SQD);
     assert_eq!(p.net.to_state(p.qp[0], S::IBV_QPS_ERR), 0);
     let all = p.net.poll(p.cq[0], 2);
@@ -384,7 +384,7 @@ fn check_drained_by_rxe(p: Pair) {
 
 #[test]
 fn an_idle_queue_is_drained_at_once() {
-    let p = Pair::new();
+    let p = QpPair::new();
     let attr =
         ibv_qp_attr { qp_state: S::IBV_QPS_SQD, en_sqd_async_notify: 1, ..ibv_qp_attr::default() };
     let mask = ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_EN_SQD_ASYNC_NOTIFY;

@@ -336,8 +336,8 @@ fn compare(
 /// Runs one case on a connection of its own: the statuses of both ends.
 fn run(kind: ibv_qp_type, op: Op, fault: Fault) -> (&'static str, &'static str) {
     let (a, b) = configs(fault);
-    let pair = Pair::of(kind, Net::new(), a, b);
-    let case = Case::new(&pair, fault, pair.num(0));
+    let pair = QpPair::connect(kind, Net::new(), a, b);
+    let case = CaseMemory::new(&pair, fault, pair.num(0));
     let before = not_received();
     let gone = prepare_responder(&pair, &case, fault);
     if let (true, Some(_)) = (kind == UC, case.other_qp) {
@@ -365,7 +365,7 @@ fn run(kind: ibv_qp_type, op: Op, fault: Fault) -> (&'static str, &'static str) 
 const ABSENT: u32 = 0x00ff_fff0;
 
 /// Posts what there is to be received, and breaks the responder; true if it is destroyed.
-fn prepare_responder(pair: &Pair, case: &Case, fault: Fault) -> bool {
+fn prepare_responder(pair: &QpPair, case: &CaseMemory, fault: Fault) -> bool {
     if posts_receive(fault) {
         assert_eq!(post_recv(pair.qp[1], 1, &mut [case.receive]), 0);
     }
@@ -377,13 +377,13 @@ fn prepare_responder(pair: &Pair, case: &Case, fault: Fault) -> bool {
 }
 
 /// Connects the requester anew.
-fn reconnect(pair: &Pair, to: u32, fault: Fault) {
+fn reconnect(pair: &QpPair, to: u32, fault: Fault) {
     assert_eq!(pair.net.to_state(pair.qp[0], ibv_qp_state::IBV_QPS_RESET), 0);
     pair.net.connect(pair.qp[0], to, configs(fault).0);
 }
 
 /// Posts the request; returns its status.
-fn post(kind: ibv_qp_type, op: Op, fault: Fault, pair: &Pair, case: &Case) -> &'static str {
+fn post(kind: ibv_qp_type, op: Op, fault: Fault, pair: &QpPair, case: &CaseMemory) -> &'static str {
     let mut sges = [case.local; 4];
     let n = if fault == F::TooLong && kind != UD { 4 } else { 1 };
     let mut wr = case.request(kind, op, &mut sges[..n]);
@@ -422,7 +422,7 @@ fn every_fault_has_its_status_between_processes() {
 /// The requester's side of a row whose responder is in another process.
 fn request_from(other: &mut Other, kind: ibv_qp_type, row: &Row) -> (&'static str, String) {
     let Row(op, fault, ..) = *row;
-    let pair = Pair::unconnected(kind, Net::new());
+    let pair = QpPair::unconnected(kind, Net::new());
     other.say(&pair.num(0).to_string());
     let said = other.hear();
     let far: Vec<u64> = said.split(' ').map(|n| n.parse().unwrap()).collect();
@@ -430,7 +430,7 @@ fn request_from(other: &mut Other, kind: ibv_qp_type, row: &Row) -> (&'static st
     pair.net.connect(pair.qp[0], number, configs(fault).0);
     other.say("connected");
     assert_eq!(other.hear(), "ready");
-    let mut case = Case::of_requester(&pair, fault);
+    let mut case = CaseMemory::of_requester(&pair, fault);
     case.remote = (far[2], far[3] as u32);
     case.to.1 = named;
     if kind == UC && fault == F::OtherTransport {
@@ -466,10 +466,10 @@ fn the_other_process() {
 
 /// The responder's side of a row.
 fn respond(kind: ibv_qp_type, fault: Fault) {
-    let pair = Pair::unconnected(kind, Net::new());
+    let pair = QpPair::unconnected(kind, Net::new());
     let requester = hear().unwrap().parse().unwrap();
     pair.net.connect(pair.qp[1], requester, configs(fault).1);
-    let case = Case::new(&pair, fault, requester);
+    let case = CaseMemory::new(&pair, fault, requester);
     let (addr, key) = case.remote;
     say(&format!("{} {} {addr} {key}", pair.num(1), case.to.1));
     assert_eq!(hear().as_deref(), Some("connected"));
@@ -488,7 +488,7 @@ fn respond(kind: ibv_qp_type, fault: Fault) {
 }
 
 /// Returns the result of the request.
-fn at_requester(pair: &Pair, op: Op, fault: Fault) -> &'static str {
+fn at_requester(pair: &QpPair, op: Op, fault: Fault) -> &'static str {
     let waits = fault == F::NoReadsHere && matches!(op, Read | Add | Swap) && is_rxe();
     if !waits {
         return pair.net.poll(pair.cq[0], 1)[0].status;
@@ -502,7 +502,7 @@ fn at_requester(pair: &Pair, op: Op, fault: Fault) -> &'static str {
 
 /// A completion in error takes its queue pair to the error state, or the send queue of
 /// an unreliable one to its own (rxe has none); success leaves it alone.
-fn check_requester(kind: ibv_qp_type, pair: &Pair, sent: &str) {
+fn check_requester(kind: ibv_qp_type, pair: &QpPair, sent: &str) {
     let expected = match sent {
         "SUCCESS" => "RTS",
         "refused" => return,
@@ -513,22 +513,22 @@ fn check_requester(kind: ibv_qp_type, pair: &Pair, sent: &str) {
 }
 
 /// And so does one at the responder, or a refusal.
-fn check_responder(pair: &Pair, sent: &str, taken: &str, gone: bool) {
+fn check_responder(pair: &QpPair, sent: &str, taken: &str, gone: bool) {
     if (sent.starts_with("REM") || taken.starts_with("LOC")) && !gone {
         assert!(pair.net.reaches(pair.qp[1], ibv_qp_state::IBV_QPS_ERR));
     }
 }
 
-fn configs(fault: Fault) -> (Config, Config) {
-    let (mut a, mut b) = (Config::default(), Config::default());
+fn configs(fault: Fault) -> (ConnectConfig, ConnectConfig) {
+    let (mut a, mut b) = (ConnectConfig::default(), ConnectConfig::default());
     match fault {
         F::NoReadsHere => a.rd_atomic = 0,
         F::NoReadsThere => b.dest_rd_atomic = 0,
         F::QpAccess => b.access = 0,
         // Packets are dropped as repetitions or gaps: the responder is as good as silent.
-        F::Psn => (a, b.rq_psn) = (Config::DEAD, 100),
+        F::Psn => (a, b.rq_psn) = (ConnectConfig::DEAD, 100),
         F::WrongPeer | F::PeerInit | F::PeerReset | F::PeerErr | F::PeerGone | F::PeerAbsent => {
-            a = Config::DEAD;
+            a = ConnectConfig::DEAD;
         }
         _ => {}
     }
@@ -542,7 +542,7 @@ fn posts_receive(fault: Fault) -> bool {
 }
 
 /// Breaks the responder; true if it is destroyed.
-fn break_peer(pair: &Pair, fault: Fault, receive: ibv_sge) -> bool {
+fn break_peer(pair: &QpPair, fault: Fault, receive: ibv_sge) -> bool {
     use ibv_qp_state as S;
     let net = &pair.net;
     match fault {
@@ -550,7 +550,7 @@ fn break_peer(pair: &Pair, fault: Fault, receive: ibv_sge) -> bool {
             assert_eq!(net.to_state(pair.qp[1], S::IBV_QPS_RESET), 0);
             // SAFETY: the queue pair is alive.
             let kind = unsafe { (*pair.qp[1]).qp_type };
-            let ((attr, mask), _, _) = net.steps_of(kind, 0, Config::default());
+            let ((attr, mask), _, _) = net.steps_of(kind, 0, ConnectConfig::default());
             assert_eq!(net.modify(pair.qp[1], attr, mask), 0);
             assert_eq!(post_recv(pair.qp[1], 1, &mut [receive]), 0);
         }
@@ -559,14 +559,14 @@ fn break_peer(pair: &Pair, fault: Fault, receive: ibv_sge) -> bool {
         F::PeerGone => net.destroy_qp(pair.qp[1]),
         F::WrongPeer => {
             assert_eq!(net.to_state(pair.qp[1], S::IBV_QPS_RESET), 0);
-            net.connect(pair.qp[1], ABSENT, Config::default());
+            net.connect(pair.qp[1], ABSENT, ConnectConfig::default());
         }
         _ => {}
     }
     fault == F::PeerGone
 }
 
-fn close(pair: Pair, gone: bool) {
+fn close(pair: QpPair, gone: bool) {
     if !gone {
         return pair.close();
     }
@@ -579,7 +579,7 @@ fn close(pair: Pair, gone: bool) {
 }
 
 /// The memory of a case: what the request names at either end.
-struct Case {
+struct CaseMemory {
     local: ibv_sge,
     receive: ibv_sge,
     remote: (u64, u32),
@@ -609,17 +609,17 @@ const WRONG_KEY: u32 = 0x00ba_dbad;
 /// In front of every datagram.
 const GRH: u32 = 40;
 
-impl Case {
+impl CaseMemory {
     /// Creates the requester's part of a case.
-    fn of_requester(pair: &Pair, fault: Fault) -> Case {
+    fn of_requester(pair: &QpPair, fault: Fault) -> CaseMemory {
         let here = if fault == F::OtherTransport { F::None } else { fault };
-        let mut case = Case::new(pair, here, pair.num(0));
+        let mut case = CaseMemory::new(pair, here, pair.num(0));
         case.to.2 = qkey_of(fault);
         case
     }
 
     /// `requester` is the number of its queue pair.
-    fn new(pair: &Pair, fault: Fault, requester: u32) -> Case {
+    fn new(pair: &QpPair, fault: Fault, requester: u32) -> CaseMemory {
         let net = &pair.net;
         let mut memory = vec![0; 4096];
         // SAFETY: the context is open.
@@ -655,7 +655,7 @@ impl Case {
         }
         let other_qp = (fault == F::OtherTransport).then(|| {
             let qp = net.qp(pair.cq[1]);
-            net.connect(qp, requester, Config::default());
+            net.connect(qp, requester, ConnectConfig::default());
             assert_eq!(post_recv(qp, 1, &mut [receive]), 0);
             qp
         });
@@ -680,14 +680,14 @@ impl Case {
             _ => (pair.addr(1), pair.key(1)),
         };
         let mrs = vec![foreign, read_only];
-        Case { local, receive, remote, to, other_pd, other_qp, mrs, _memory: memory }
+        CaseMemory { local, receive, remote, to, other_pd, other_qp, mrs, _memory: memory }
     }
 
     /// Returns the result of the receive request that was posted for the message.
     fn at_responder(
         &self,
         kind: ibv_qp_type,
-        pair: &Pair,
+        pair: &QpPair,
         sent: &str,
         fault: Fault,
         not_received_before: u64,
@@ -725,7 +725,7 @@ impl Case {
     }
 
     /// Sends what finds the responder, `to`, whatever was dropped.
-    fn send_later(&self, pair: &Pair, to: u32) {
+    fn send_later(&self, pair: &QpPair, to: u32) {
         let mut wr = datagram_wr(9, &mut [], SIGNALED, (self.to.0, to, QKEY));
         wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
         wr.__bindgen_anon_1.imm_data = LATER.to_be();
@@ -758,7 +758,7 @@ impl Case {
         wr
     }
 
-    fn close(self, pair: &Pair) {
+    fn close(self, pair: &QpPair) {
         if let Some(other) = self.other_qp {
             pair.net.destroy_qp(other);
         }
@@ -777,8 +777,8 @@ impl Case {
 fn a_responder_error_without_a_completion_raises_an_event() {
     for (fault, event) in [(F::RemoteKey, "QP_ACCESS_ERR"), (F::QpAccess, "QP_REQ_ERR")] {
         let (a, b) = configs(fault);
-        let pair = Pair::with(Net::new(), a, b);
-        let case = Case::new(&pair, fault, pair.num(0));
+        let pair = QpPair::with(Net::new(), a, b);
+        let case = CaseMemory::new(&pair, fault, pair.num(0));
         let mut sges = [case.local];
         let mut wr = case.request(RC, Write, &mut sges);
         assert_eq!(post_send(pair.qp[0], &mut wr), 0);

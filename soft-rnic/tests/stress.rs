@@ -32,7 +32,7 @@ fn nothing_is_written_after_a_deregistration_has_returned() {
     // Long enough for a deregistration to happen in the middle of a write.
     const LEN: usize = 4 << 20;
     const TAIL: usize = LEN - 4096;
-    let p = Pair::new();
+    let p = QpPair::new();
     let mut data = vec![0x55_u8; LEN];
     let source = p.net.mr(&mut data, RW);
     let stop = AtomicBool::new(false);
@@ -93,12 +93,12 @@ fn nothing_is_written_after_a_deregistration_has_returned() {
     p.close();
 }
 
-fn reconnect(p: &Pair) {
+fn reconnect(p: &QpPair) {
     for end in 0..2 {
         assert_eq!(p.net.to_state(p.qp[end], ibv_qp_state::IBV_QPS_RESET), 0);
     }
-    p.net.connect(p.qp[0], p.num(1), Config::default());
-    p.net.connect(p.qp[1], p.num(0), Config::default());
+    p.net.connect(p.qp[0], p.num(1), ConnectConfig::default());
+    p.net.connect(p.qp[1], p.num(0), ConnectConfig::default());
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn a_queue_pair_can_go_while_its_peer_sends() {
         let mut buf = vec![0_u8; 4096];
         let mr = net.mr(&mut buf, RW);
         // The peer goes at once: each request ends, and it does not matter how.
-        net.connect(qp[0], num[1], Config::DEAD);
-        net.connect(qp[1], num[0], Config::DEAD);
+        net.connect(qp[0], num[1], ConnectConfig::DEAD);
+        net.connect(qp[1], num[0], ConnectConfig::DEAD);
         for id in 0..64 {
             assert_eq!(post_recv(qp[1], id, &mut [sge(mr, 2048, 2048)]), 0);
         }
@@ -150,7 +150,7 @@ fn a_queue_pair_can_go_while_its_peer_sends() {
 #[test]
 fn errors_of_both_ends_at_once_end_in_two_flushed_ends() {
     for _ in 0..100 {
-        let p = Pair::new();
+        let p = QpPair::new();
         let lent = Lent(&p);
         std::thread::scope(|scope| {
             for end in 0..2 {
@@ -200,7 +200,7 @@ fn many_senders_share_a_completion_queue_and_a_receive_queue() {
     };
     let receivers: Vec<_> =
         (0..SENDERS).map(|_| net.qp_with(ibv_qp_init_attr { srq, ..net.init_attr(cq) })).collect();
-    let forgiving = Config::PATIENT;
+    let forgiving = ConnectConfig::PATIENT;
     let ends: Vec<_> = receivers
         .iter()
         .map(|receiver| {
@@ -267,8 +267,8 @@ fn many_senders_share_a_completion_queue_and_a_receive_queue() {
 #[test]
 fn a_receive_slot_is_free_when_its_completion_is_seen() {
     const MESSAGES: u64 = 3_000;
-    let forgiving = Config::PATIENT;
-    let p = Pair::with(Net::new(), forgiving, forgiving);
+    let forgiving = ConnectConfig::PATIENT;
+    let p = QpPair::with(Net::new(), forgiving, forgiving);
     let depth = p.net.query(p.qp[1]).cap.max_recv_wr;
     for id in 0..depth {
         assert_eq!(post_recv(p.qp[1], u64::from(id), &mut [sge(p.mr[1], 0, 64)]), 0);

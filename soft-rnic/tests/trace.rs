@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use common::other::*;
 use common::*;
 use host::sync::SetOnDrop;
-use soft_rnic::trace::{Stage, Trace, VARIABLE, Wait, load};
+use soft_rnic::trace::{Stage, Trace, TracedWaitReason, VARIABLE, load};
 use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
 
@@ -101,7 +101,7 @@ fn has_counted(what: impl Fn(soft_rnic::Counters) -> bool) {
     }
 }
 
-fn post(p: &Pair, id: u64, opcode: ibv_wr_opcode, flags: ibv_send_flags) -> i32 {
+fn post(p: &QpPair, id: u64, opcode: ibv_wr_opcode, flags: ibv_send_flags) -> i32 {
     let mut sges = [sge(p.mr[0], 0, 64)];
     let mut wr = send_wr(id, opcode, &mut sges, flags);
     wr.wr.rdma.remote_addr = p.addr(1);
@@ -109,7 +109,7 @@ fn post(p: &Pair, id: u64, opcode: ibv_wr_opcode, flags: ibv_send_flags) -> i32 
     post_send(p.qp[0], &mut wr)
 }
 
-fn receive(p: &Pair, id: u64) {
+fn receive(p: &QpPair, id: u64) {
     assert_eq!(post_recv(p.qp[1], id, &mut [sge(p.mr[1], 0, 100)]), 0);
 }
 
@@ -122,13 +122,13 @@ fn outstanding(trace: &Trace, end: usize) -> (Vec<(u64, Stage)>, Vec<u64>) {
 }
 
 /// The queue pairs do not go: destruction would take them out of the trace.
-fn keep(p: Pair) {
+fn keep(p: QpPair) {
     core::mem::forget(p);
 }
 
 fn no_receive_request() {
-    let config = Config::PATIENT;
-    let p = Pair::with(net(), config, config);
+    let config = ConnectConfig::PATIENT;
+    let p = QpPair::with(net(), config, config);
     assert_eq!(post(&p, 1, W::IBV_WR_SEND, SIGNALED), 0);
     assert_eq!(post(&p, 2, W::IBV_WR_RDMA_WRITE, UNSIGNALLED), 0);
     has_counted(|counters| counters.rnr_naks > 0);
@@ -142,7 +142,10 @@ fn a_message_waits_for_a_receive_request() {
         assert_eq!(outstanding(&trace, 0).0, [(1, stage), (2, stage)]);
         let pair = &trace.queue_pairs[0];
         let waiting = pair.waiting.unwrap();
-        assert_eq!((waiting.reason, pair.rnr_retry, pair.state), (Wait::Receiver, 7, "RTS"));
+        assert_eq!(
+            (waiting.reason, pair.rnr_retry, pair.state),
+            (TracedWaitReason::Receiver, 7, "RTS")
+        );
         assert!(waiting.tries > 0);
         assert_eq!(pair.peer, Some(trace.queue_pairs[1].number));
         let address = (device == WIRED).then(|| "127.31.9.2".parse().unwrap());
@@ -158,8 +161,8 @@ fn injected(plan: &str) {
     // SAFETY: nothing else runs in this process, and nothing has opened the device.
     unsafe { std::env::set_var(soft_rnic::faults::VARIABLE, format!("{plan},seed=1")) };
     // About retries: the one that is waited for never arrives.
-    let config = Config { timeout: 31, ..Config::PATIENT };
-    let p = Pair::with(net(), config, config);
+    let config = ConnectConfig { timeout: 31, ..ConnectConfig::PATIENT };
+    let p = QpPair::with(net(), config, config);
     receive(&p, 1);
     assert_eq!(post(&p, 1, W::IBV_WR_SEND, SIGNALED), 0);
     keep(p);
@@ -167,9 +170,10 @@ fn injected(plan: &str) {
 
 #[test]
 fn an_injected_fault_is_said_to_be_one() {
-    for (scene, reason) in
-        [("injected-rnr", Wait::InjectedRnr), ("injected-loss", Wait::InjectedLoss)]
-    {
+    for (scene, reason) in [
+        ("injected-rnr", TracedWaitReason::InjectedRnr),
+        ("injected-loss", TracedWaitReason::InjectedLoss),
+    ] {
         let trace = killed(scene);
         let pair = &trace.queue_pairs[0];
         assert_eq!(outstanding(&trace, 0).0, [(1, Stage::Queued)]);
@@ -199,8 +203,8 @@ fn a_trace_is_read_while_the_process_runs() {
 fn no_response() {
     // About retries: over the network a response is missing when it has been waited for.
     let timeout = if is_wired() { 14 } else { 21 };
-    let config = Config { timeout, retry_cnt: 7, ..Config::default() };
-    let p = Pair::unconnected(ibv_qp_type::IBV_QPT_RC, net());
+    let config = ConnectConfig { timeout, retry_cnt: 7, ..ConnectConfig::default() };
+    let p = QpPair::unconnected(ibv_qp_type::IBV_QPT_RC, net());
     // Its own peer is not connected.
     p.net.connect(p.qp[0], p.num(1), config);
     assert_eq!(post(&p, 1, W::IBV_WR_RDMA_READ, SIGNALED), 0);
@@ -213,14 +217,18 @@ fn no_response() {
 fn a_request_waits_for_a_response() {
     for (device, trace) in each_killed("response") {
         assert_eq!(outstanding(&trace, 0).0, [(1, untaken(device))]);
-        assert_eq!(trace.queue_pairs[0].waiting.unwrap().reason, Wait::Response);
+        assert_eq!(trace.queue_pairs[0].waiting.unwrap().reason, TracedWaitReason::Response);
         assert_eq!(trace.queue_pairs[1].state, "RESET");
     }
 }
 
 /// The peer permits no such access; both ends poll all that there is.
 fn refused() {
-    let p = Pair::with(net(), Config::default(), Config { access: 0, ..Config::default() });
+    let p = QpPair::with(
+        net(),
+        ConnectConfig::default(),
+        ConnectConfig { access: 0, ..ConnectConfig::default() },
+    );
     assert_eq!(post(&p, 7, W::IBV_WR_RDMA_WRITE, SIGNALED), 0);
     assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "REM_INV_REQ");
     assert!(p.net.reaches(p.qp[1], ibv_qp_state::IBV_QPS_ERR));
@@ -246,7 +254,7 @@ fn a_request_that_has_failed_is_there_with_its_reason() {
 }
 
 fn nothing_polled() {
-    let p = Pair::with(net(), Config::default(), Config::default());
+    let p = QpPair::with(net(), ConnectConfig::default(), ConnectConfig::default());
     for id in 10..14 {
         receive(&p, id);
     }
@@ -290,8 +298,8 @@ fn shared_queue() {
     let (a, b) = (net.qp(cq), net.qp_with(init));
     // SAFETY: both are alive.
     let numbers = unsafe { ((*a).qp_num, (*b).qp_num) };
-    net.connect(a, numbers.1, Config::default());
-    net.connect(b, numbers.0, Config::default());
+    net.connect(a, numbers.1, ConnectConfig::default());
+    net.connect(b, numbers.0, ConnectConfig::default());
     for id in 0..3 {
         assert_eq!(post_srq_recv(srq, id, &mut []), 0);
     }
@@ -311,7 +319,7 @@ fn a_shared_queue_has_requests_of_its_own() {
 }
 
 fn drained() {
-    let p = Pair::with(net(), Config::default(), Config::default());
+    let p = QpPair::with(net(), ConnectConfig::default(), ConnectConfig::default());
     assert_eq!(p.net.to_state(p.qp[0], ibv_qp_state::IBV_QPS_SQD), 0);
     assert_eq!(post(&p, 1, W::IBV_WR_RDMA_WRITE, SIGNALED), 0);
     // An error, and all that follows from it.
@@ -352,7 +360,7 @@ fn batch() {
     let qp = unsafe { (later(net.ctx).create_qp_ex.unwrap())(net.ctx, &mut attr) };
     // SAFETY: the queue pair is alive.
     let number = unsafe { (*qp).qp_num };
-    net.connect(qp, number, Config::PATIENT);
+    net.connect(qp, number, ConnectConfig::PATIENT);
     let ex = soft_rnic::qp_to_qp_ex;
     let too_many: Vec<u64> = (10..11 + u64::from(attr.cap.max_send_wr)).collect();
     for ids in [&too_many[..], &[4, 5]] {
@@ -385,7 +393,7 @@ const ROUNDS: u64 = 100;
 
 /// Two threads poll one completion queue; after each round the trace is asked what is left.
 fn two_pollers() {
-    let p = Pair::with(net(), Config::default(), Config::default());
+    let p = QpPair::with(net(), ConnectConfig::default(), ConnectConfig::default());
     let (polled, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (net, cq) = (&p.net, p.cq[0] as usize);
     std::thread::scope(|scope| {
@@ -426,7 +434,7 @@ fn what_two_threads_poll_from_one_queue_is_over() {
 
 /// A child cannot use its parent's queue pair, and opens the device itself.
 fn fork() {
-    let p = Pair::with(net(), Config::default(), Config::default());
+    let p = QpPair::with(net(), ConnectConfig::default(), ConnectConfig::default());
     receive(&p, 1);
     // SAFETY: the child does nothing that another thread might have a lock of: the harness waits.
     let child = unsafe { libc::fork() };
@@ -435,7 +443,7 @@ fn fork() {
         p.net.destroy_qp(p.qp[0]);
         let own = net();
         let qp = own.qp(own.cq(4));
-        let (init, ..) = own.steps(0, Config::default());
+        let (init, ..) = own.steps(0, ConnectConfig::default());
         assert_eq!(own.modify(qp, init.0, init.1), 0);
         assert_eq!(post_recv(qp, 3, &mut []), 0);
         // SAFETY: it ends without destructors.

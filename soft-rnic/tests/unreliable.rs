@@ -12,12 +12,12 @@ const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
 const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
 const GRH: usize = 40;
 
-fn pair(kind: ibv_qp_type) -> Pair {
-    Pair::of(kind, Net::new(), Config::default(), Config::default())
+fn pair(kind: ibv_qp_type) -> QpPair {
+    QpPair::connect(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default())
 }
 
 /// Returns the destination of datagrams to the second queue pair of a pair, with the right key.
-fn to(p: &Pair, ah: *mut ibv_ah) -> (*mut ibv_ah, u32, u32) {
+fn to(p: &QpPair, ah: *mut ibv_ah) -> (*mut ibv_ah, u32, u32) {
     (ah, p.num(1), QKEY)
 }
 
@@ -149,7 +149,7 @@ fn one_queue_pair_serves_many_peers() {
     let mut memory = vec![0; 64 * (PEERS + 1)];
     let mr = net.mr(&mut memory, RW);
     for (i, qp) in qps.iter().enumerate() {
-        net.connect(*qp, 0, Config::default());
+        net.connect(*qp, 0, ConnectConfig::default());
         assert_eq!(post_recv(*qp, i as u64, &mut [sge(mr, 64 * i, 64)]), 0);
     }
     let ah = net.ah();
@@ -192,7 +192,7 @@ fn a_shared_queue_takes_datagrams_of_several_queue_pairs() {
     }
     let shares = ibv_qp_init_attr { srq, qp_type: UD, ..net.init_attr(cq) };
     let qps = [net.qp_with(shares), net.qp_with(shares), net.qp_of(UD, cq)];
-    qps.iter().for_each(|qp| net.connect(*qp, 0, Config::default()));
+    qps.iter().for_each(|qp| net.connect(*qp, 0, ConnectConfig::default()));
     let ah = net.ah();
     for i in 0..4 {
         // SAFETY: the queue pair is alive.
@@ -215,8 +215,9 @@ fn a_shared_queue_takes_datagrams_of_several_queue_pairs() {
 #[test]
 fn the_key_of_a_datagram_is_the_requests_or_the_senders_own() {
     const OTHER: u32 = 0x5555;
-    let (a, b) = (Config { qkey: OTHER, ..Config::default() }, Config::default());
-    let p = Pair::of(UD, Net::new(), a, b);
+    let (a, b) =
+        (ConnectConfig { qkey: OTHER, ..ConnectConfig::default() }, ConnectConfig::default());
+    let p = QpPair::connect(UD, Net::new(), a, b);
     let ah = p.net.ah();
     let violations = p.net.port().qkey_viol_cntr;
     for id in 0..4 {
@@ -241,7 +242,7 @@ fn the_key_of_a_datagram_is_the_requests_or_the_senders_own() {
 }
 
 /// The other way the sender's own key is the right one.
-fn check_own_key(p: &Pair, ah: *mut ibv_ah, right: u32) {
+fn check_own_key(p: &QpPair, ah: *mut ibv_ah, right: u32) {
     assert_eq!(post_recv(p.qp[0], 9, &mut [sge(p.mr[0], 0, 64)]), 0);
     let key = ibv_qp_attr { qkey: right, ..ibv_qp_attr::default() };
     assert_eq!(p.net.modify(p.qp[1], key, ibv_qp_attr_mask::IBV_QP_QKEY), 0);
@@ -379,7 +380,7 @@ fn a_failed_request_stops_only_the_send_queue() {
 }
 
 /// rxe knows no such state: the queue pair goes to ERR, receive requests included.
-fn check_failed_by_rxe(p: Pair, ah: *mut ibv_ah) {
+fn check_failed_by_rxe(p: QpPair, ah: *mut ibv_ah) {
     let mut reported: Vec<_> = p.net.poll(p.cq[0], 4).iter().map(|wc| (wc.id, wc.status)).collect();
     reported.sort_unstable();
     let flushed = [2, 100, 101].map(|id| (id, "WR_FLUSH"));
@@ -392,7 +393,7 @@ fn check_failed_by_rxe(p: Pair, ah: *mut ibv_ah) {
 }
 
 /// In SQE what is posted to send is flushed, and messages are still received.
-fn check_receives_still(p: &Pair, ah: *mut ibv_ah) {
+fn check_receives_still(p: &QpPair, ah: *mut ibv_ah) {
     assert_eq!(post_send(p.qp[0], &mut datagram_wr(4, &mut [], UNSIGNALED, to(p, ah))), 0);
     assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "WR_FLUSH");
     let mut wr = datagram_wr(6, &mut [], UNSIGNALED, (ah, p.num(0), QKEY));
@@ -453,11 +454,11 @@ fn datagrams_race_with_the_end_of_their_receiver() {
     let cq = net.cq(4096);
     let ah = net.ah();
     let senders: Vec<_> = (0..2).map(|_| net.qp_of(UD, cq)).collect();
-    senders.iter().for_each(|qp| net.connect(*qp, 0, Config::default()));
+    senders.iter().for_each(|qp| net.connect(*qp, 0, ConnectConfig::default()));
     for _ in 0..20 {
         let own = net.cq(64);
         let target = net.qp_of(UD, own);
-        net.connect(target, 0, Config::default());
+        net.connect(target, 0, ConnectConfig::default());
         let mut memory = vec![0_u8; 4096];
         let mr = net.mr(&mut memory, RW);
         for id in 0..32 {
@@ -467,7 +468,7 @@ fn datagrams_race_with_the_end_of_their_receiver() {
         let number = unsafe { (*target).qp_num };
         std::thread::scope(|scope| {
             for qp in &senders {
-                let (qp, ah) = (Shared(*qp), Shared(ah));
+                let (qp, ah) = (SharedPtr(*qp), SharedPtr(ah));
                 scope.spawn(move || {
                     let (qp, ah) = (qp.get(), ah.get());
                     for n in 0..60 {
@@ -495,12 +496,12 @@ fn datagrams_race_with_the_end_of_their_receiver() {
 }
 
 /// An object of the device, which any thread may use.
-struct Shared<T>(*mut T);
+struct SharedPtr<T>(*mut T);
 
 // SAFETY: verbs may be called from any thread.
-unsafe impl<T> Send for Shared<T> {}
+unsafe impl<T> Send for SharedPtr<T> {}
 
-impl<T> Shared<T> {
+impl<T> SharedPtr<T> {
     fn get(&self) -> *mut T {
         self.0
     }

@@ -126,7 +126,7 @@ fn attributes_of_other_devices_queue_pairs_are_not_supported() {
     if !is_softs_own("attributes that only some devices have") {
         return;
     }
-    let p = Pair::new();
+    let p = QpPair::new();
     let before = p.net.query(p.qp[0]);
     for mask in [ibv_qp_attr_mask::IBV_QP_RATE_LIMIT, ibv_qp_attr_mask(1 << 21)] {
         let attr = ibv_qp_attr { qp_state: ibv_qp_state::IBV_QPS_ERR, ..before };

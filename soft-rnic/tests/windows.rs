@@ -18,7 +18,7 @@ fn is_left_out() -> bool {
 }
 
 /// A window of type 2 in the pair's domain, bound by its second end with this tag.
-fn bound(p: &Pair, to: ibv_mw_bind_info) -> (*mut ibv_mw, u32) {
+fn bound(p: &QpPair, to: ibv_mw_bind_info) -> (*mut ibv_mw, u32) {
     let mw = alloc(p.net.pd, TYPE_2);
     let key = ibv_inc_rkey(key_of(mw));
     assert_eq!(p.bind(mw, key, to), "SUCCESS");
@@ -30,7 +30,7 @@ fn a_window_permits_what_it_was_bound_for_and_no_more() {
     if is_left_out() {
         return;
     }
-    let mut p = Pair::bindable();
+    let mut p = QpPair::bindable();
     p.buf[0][..8].copy_from_slice(b"new data");
     let (mw, key) = bound(&p, piece(p.mr[1], 64, 64, WRITE | READ | ATOMIC));
     let at = p.addr(1) + 64;
@@ -46,7 +46,7 @@ fn a_window_permits_what_it_was_bound_for_and_no_more() {
 
     let outside = [(0, WRITE), (-1, WRITE), (57, WRITE), (64, WRITE), (0, READ), (0, ATOMIC)];
     for (offset, has) in outside {
-        let p = Pair::bindable();
+        let p = QpPair::bindable();
         let access = if offset == 0 { (WRITE | READ | ATOMIC) & !has } else { has };
         let (mw, key) = bound(&p, piece(p.mr[1], 64, 64, access));
         let op = match has {
@@ -67,7 +67,7 @@ fn the_key_of_a_window_is_none_for_local_memory() {
     if is_left_out() {
         return;
     }
-    let p = Pair::bindable();
+    let p = QpPair::bindable();
     let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE | READ));
     let mut sges = [ibv_sge { addr: p.addr(1), length: 8, lkey: key }];
     let mut wr = send_wr(1, W::IBV_WR_SEND, &mut sges, SIGNALED);
@@ -81,7 +81,7 @@ fn a_zero_based_window_is_addressed_from_its_first_byte() {
     if is_left_out() {
         return;
     }
-    let mut p = Pair::bindable();
+    let mut p = QpPair::bindable();
     p.buf[0][..8].copy_from_slice(b"new data");
     let (mw, key) = bound(&p, piece(p.mr[1], 640, 64, WRITE | ZERO_BASED));
     assert_eq!(p.write(0, key), "SUCCESS");
@@ -98,7 +98,7 @@ fn a_zero_based_region_is_addressed_from_its_first_byte() {
     if is_left_out() {
         return;
     }
-    let mut p = Pair::bindable();
+    let mut p = QpPair::bindable();
     p.buf[0][..8].copy_from_slice(b"new data");
     let at = p.buf[1][640..].as_mut_ptr();
     // SAFETY: `p.buf` owns the memory, and lives until the regions are deregistered below.
@@ -127,7 +127,7 @@ fn a_type_2_window_is_bound_again_after_an_invalidation() {
     if is_left_out() {
         return;
     }
-    let p = Pair::bindable();
+    let p = QpPair::bindable();
     let (first, second) = (piece(p.mr[1], 0, 64, WRITE), piece(p.mr[1], 64, 64, WRITE));
     let (mw, key) = bound(&p, first);
     assert_eq!(p.local_inv(key), "SUCCESS");
@@ -151,7 +151,7 @@ fn keys_that_no_longer_hold_are_refused() {
     if is_left_out() {
         return;
     }
-    let ended: [fn(&Pair, *mut ibv_mw, u32); 3] = [
+    let ended: [fn(&QpPair, *mut ibv_mw, u32); 3] = [
         |p, mw, key| {
             assert_eq!(p.local_inv(key), "SUCCESS");
             dealloc(mw);
@@ -166,7 +166,7 @@ fn keys_that_no_longer_hold_are_refused() {
     ];
     for end in ended {
         for invalidates in [false, true] {
-            let p = Pair::bindable();
+            let p = QpPair::bindable();
             let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
             end(&p, mw, key);
             match invalidates {
@@ -179,7 +179,7 @@ fn keys_that_no_longer_hold_are_refused() {
 }
 
 /// Posts the binding of a window of type 1 by an end, and takes its completion.
-fn bind_1(p: &Pair, end: usize, mw: *mut ibv_mw, bind_info: ibv_mw_bind_info) -> &'static str {
+fn bind_1(p: &QpPair, end: usize, mw: *mut ibv_mw, bind_info: ibv_mw_bind_info) -> &'static str {
     let mut bind = ibv_mw_bind { wr_id: 9, send_flags: SIGNALED.0, bind_info };
     // SAFETY: all of it is alive.
     assert_eq!(unsafe { ibv_bind_mw(p.qp[end], mw, &mut bind) }, 0);
@@ -193,7 +193,7 @@ fn rebinding_a_type_1_window_changes_its_key() {
     if is_left_out() {
         return;
     }
-    let p = Pair::bindable();
+    let p = QpPair::bindable();
     let mw = alloc(p.net.pd, TYPE_1);
     let mut keys = vec![key_of(mw)];
     for i in 0..8 {
@@ -225,7 +225,7 @@ fn old_keys_and_invalidations_of_type_1_windows_are_refused() {
     if is_left_out() {
         return;
     }
-    let p = Pair::bindable();
+    let p = QpPair::bindable();
     let mw = alloc(p.net.pd, TYPE_1);
     assert_eq!(bind_1(&p, 1, mw, piece(p.mr[1], 0, 64, WRITE)), "SUCCESS");
     let old = key_of(mw);
@@ -233,7 +233,7 @@ fn old_keys_and_invalidations_of_type_1_windows_are_refused() {
     assert_eq!(p.write(p.addr(1), old), "REM_ACCESS");
     dealloc(mw);
     p.close();
-    let p = Pair::bindable();
+    let p = QpPair::bindable();
     let mw = alloc(p.net.pd, TYPE_1);
     assert_eq!(bind_1(&p, 1, mw, piece(p.mr[1], 0, 64, WRITE)), "SUCCESS");
     assert_eq!(p.local_inv(key_of(mw)), "MW_BIND");
@@ -246,7 +246,7 @@ fn no_queue_pair_of_another_domain_uses_a_window_of_type_1() {
     if is_left_out() {
         return;
     }
-    let (p, other) = (Pair::bindable(), Pair::new());
+    let (p, other) = (QpPair::bindable(), QpPair::new());
     let mw = alloc(p.net.pd, TYPE_1);
     assert_eq!(bind_1(&p, 1, mw, piece(p.mr[1], 0, 64, WRITE)), "SUCCESS");
     assert_eq!(other.write(p.addr(1), key_of(mw)), "REM_ACCESS");
@@ -257,12 +257,12 @@ fn no_queue_pair_of_another_domain_uses_a_window_of_type_1() {
 }
 
 /// A second pair in the domain of the first, whose ends share its completion queues.
-fn second(p: &Pair) -> [*mut ibv_qp; 2] {
+fn second(p: &QpPair) -> [*mut ibv_qp; 2] {
     let qp = [p.net.qp(p.cq[0]), p.net.qp(p.cq[1])];
     // SAFETY: the queue pairs are alive.
     let num = qp.map(|qp| unsafe { (*qp).qp_num });
-    p.net.connect(qp[0], num[1], Config::default());
-    p.net.connect(qp[1], num[0], Config::default());
+    p.net.connect(qp[0], num[1], ConnectConfig::default());
+    p.net.connect(qp[1], num[0], ConnectConfig::default());
     qp
 }
 
@@ -271,7 +271,7 @@ fn no_other_queue_pair_uses_or_invalidates_a_window_of_type_2() {
     if is_left_out() {
         return;
     }
-    type Try = fn(&Pair, u32) -> &'static str;
+    type Try = fn(&QpPair, u32) -> &'static str;
     let tries: [(Try, &str); 3] = [
         (|p, key| p.write(p.addr(1), key), "REM_ACCESS"),
         (|p, key| p.local_inv(key), "MW_BIND"),
@@ -284,7 +284,7 @@ fn no_other_queue_pair_uses_or_invalidates_a_window_of_type_2() {
         ),
     ];
     for (what, status) in tries {
-        let mut p = Pair::bindable();
+        let mut p = QpPair::bindable();
         let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
         let other = second(&p);
         let first = core::mem::replace(&mut p.qp, other);
@@ -298,7 +298,7 @@ fn no_other_queue_pair_uses_or_invalidates_a_window_of_type_2() {
 }
 
 /// Waits for a message, and returns what its receiver learns of it.
-fn received(p: &Pair) -> (&'static str, u32, u32) {
+fn received(p: &QpPair) -> (&'static str, u32, u32) {
     let mut wc = ibv_wc::default();
     let end = std::time::Instant::now() + PATIENCE;
     // SAFETY: the queue is alive; there is room for one.
@@ -316,7 +316,7 @@ fn a_message_invalidates_a_window_of_its_target_queue_pair() {
     if is_left_out() {
         return;
     }
-    let mut p = Pair::bindable();
+    let mut p = QpPair::bindable();
     let (mw, mut key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
     // Short, copied, and read where it lies between processes.
     for len in [0_u32, 8, 32, 1000, 20_000] {
@@ -352,7 +352,7 @@ fn a_message_with_a_key_that_is_no_window_s_is_refused() {
         return;
     }
     for case in 0..4 {
-        let p = Pair::bindable();
+        let p = QpPair::bindable();
         let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
         let key = match case {
             0 => p.key(1),
@@ -377,7 +377,7 @@ fn requests_take_effect_in_the_order_of_their_list() {
     if is_left_out() {
         return;
     }
-    let mut p = Pair::bindable();
+    let mut p = QpPair::bindable();
     p.buf[0][..8].copy_from_slice(b"new data");
     let mw = alloc(p.net.pd, TYPE_2);
     let [a, b] = [1, 2].map(|tag| key_of(mw) & !0xff | tag);
@@ -420,7 +420,8 @@ fn what_is_behind_a_message_that_is_not_received_waits() {
     if is_left_out() {
         return;
     }
-    let p = Pair::with(Net::new(), Config::PATIENT, Config::PATIENT).with_bindable();
+    let p =
+        QpPair::with(Net::new(), ConnectConfig::PATIENT, ConnectConfig::PATIENT).with_bindable();
     let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
     let mut send = send_wr(1, W::IBV_WR_SEND, &mut [], SIGNALED);
     send.sg_list = core::ptr::null_mut();
@@ -444,7 +445,7 @@ fn a_request_that_fails_flushes_those_behind_it() {
     if is_left_out() {
         return;
     }
-    let p = Pair::bindable();
+    let p = QpPair::bindable();
     let mw = alloc(p.net.pd, TYPE_2);
     let mut list = [
         inv_wr(1, W::IBV_WR_LOCAL_INV, key_of(mw)),
@@ -462,7 +463,7 @@ fn a_region_stays_while_windows_are_bound_to_it() {
     if is_left_out() {
         return;
     }
-    let p = Pair::bindable();
+    let p = QpPair::bindable();
     let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
     let rereg = p.net.v.rereg_mr.unwrap();
     let access = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0 as i32;
@@ -493,7 +494,7 @@ fn a_queue_pair_that_ends_takes_its_bindings_along() {
         return;
     }
     for destroys in [false, true] {
-        let mut p = Pair::bindable();
+        let mut p = QpPair::bindable();
         let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
         match destroys {
             false => assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RESET), 0),
@@ -541,7 +542,7 @@ fn what_a_region_does_not_permit_no_window_does() {
         (BINDABLE, WRITE, 5000, 8),
     ];
     for (region, access, offset, length) in cases {
-        let p = Pair::new();
+        let p = QpPair::new();
         let mut bytes = vec![0_u8; 4096];
         let mr = p.net.mr(&mut bytes, region);
         let mw = alloc(p.net.pd, TYPE_2);
@@ -556,7 +557,7 @@ fn what_a_region_does_not_permit_no_window_does() {
         p.close();
     }
     // All of the region, and reading, need no more than what they do not write.
-    let p = Pair::new();
+    let p = QpPair::new();
     let mut bytes = vec![0_u8; 4096];
     let mr = p.net.mr(&mut bytes, mw_bind);
     let (mw, key) = bound(&p, piece(mr, 0, 4096, READ | 1));
@@ -573,7 +574,7 @@ fn all_three_are_of_one_domain() {
         return;
     }
     for case in 0..2 {
-        let p = Pair::bindable();
+        let p = QpPair::bindable();
         // SAFETY: the context is open.
         let pd = unsafe { (p.net.v.alloc_pd)(p.net.ctx) };
         let mut bytes = vec![0_u8; 64];
@@ -600,7 +601,7 @@ fn what_makes_no_sense_is_not_posted() {
     if is_left_out() {
         return;
     }
-    let p = Pair::bindable();
+    let p = QpPair::bindable();
     let null = core::ptr::null_mut();
     // SAFETY: the domain is alive.
     assert!(unsafe { ibv_alloc_mw(p.net.pd, ibv_mw_type(3)) }.is_null());
@@ -629,7 +630,8 @@ fn what_makes_no_sense_is_not_posted() {
             &[W::IBV_WR_SEND_WITH_INV, W::IBV_WR_BIND_MW, W::IBV_WR_LOCAL_INV],
         ),
     ] {
-        let other = Pair::of(kind, Net::new(), Config::default(), Config::default());
+        let other =
+            QpPair::connect(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
         for opcode in refused {
             let mut wr = bind_wr(1, two, 1, to);
             wr.opcode = *opcode;
@@ -650,8 +652,8 @@ fn a_queued_binding_of_a_window_that_is_gone_fails() {
     }
     // A device of its own, whose slots no other test takes.
     let name = soft_rnic::distant(std::time::Duration::from_nanos(2_777));
-    let config = Config::default();
-    let p = Pair::with(Net::on(soft_rnic::table(), &name), config, config).with_bindable();
+    let config = ConnectConfig::default();
+    let p = QpPair::with(Net::on(soft_rnic::table(), &name), config, config).with_bindable();
     let mw = alloc(p.net.pd, TYPE_2);
     let key = key_of(mw);
     // SAFETY: the windows are alive.
@@ -709,13 +711,13 @@ fn an_unreliable_connection_binds_and_invalidates_too() {
     if is_left_out() {
         return;
     }
-    let config = Config::default();
-    let p = Pair::of(ibv_qp_type::IBV_QPT_UC, Net::new(), config, config).with_bindable();
+    let config = ConnectConfig::default();
+    let p = QpPair::connect(ibv_qp_type::IBV_QPT_UC, Net::new(), config, config).with_bindable();
     let mut p = p;
     p.buf[0][..8].copy_from_slice(b"new data");
     let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
     // What was written is there when a message that was sent behind it has arrived.
-    let write = |p: &Pair| {
+    let write = |p: &QpPair| {
         assert_eq!(p.write(p.addr(1), key), "SUCCESS", "there is no reply");
         assert_eq!(post_recv(p.qp[1], 7, &mut []), 0);
         let mut behind = send_wr(8, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
@@ -742,8 +744,8 @@ fn bindings_keep_their_order_on_a_simulated_device_with_faults() {
         let simulation = soft_rnic::Simulation::new(seed, faults);
         let net = Net::on(soft_rnic::table(), simulation.name());
         // About retries: the simulated faults use up some, in virtual time.
-        let config = Config { timeout: 14, retry_cnt: 7, ..Config::PATIENT };
-        let mut p = Pair::with(net, config, config).with_bindable();
+        let config = ConnectConfig { timeout: 14, retry_cnt: 7, ..ConnectConfig::PATIENT };
+        let mut p = QpPair::with(net, config, config).with_bindable();
         let mw = alloc(p.net.pd, TYPE_2);
         for tag in 1..5_u32 {
             let key = key_of(mw) & !0xff | tag;
@@ -775,12 +777,12 @@ fn windows_of_type_1_are_used_over_xrc_but_not_bound_there() {
     if is_left_out() || is_wired() {
         return;
     }
-    let [a, b] = xrc::two(Config::default());
+    let [a, b] = xrc::two(ConnectConfig::default());
     let cq = b.net.cq(8);
     let qp = [b.net.qp(cq), b.net.qp(cq)];
     // SAFETY: the queue pairs are alive.
     let num = qp.map(|qp| unsafe { (*qp).qp_num });
-    b.net.connect(qp[0], num[1], Config::default());
+    b.net.connect(qp[0], num[1], ConnectConfig::default());
     let mut bytes = vec![0_u8; 64];
     let mr = b.net.mr(&mut bytes, BINDABLE);
     let mw = alloc(b.net.pd, TYPE_1);

@@ -27,7 +27,7 @@ fn the_other_process() {
 
 /// Has two windows, of its shareable memory and of its heap, and does what it is told.
 fn be_owner() {
-    let mut end = End::new(RC);
+    let mut end = NearEnd::new(RC);
     let mrs = [end.net.mr(end.shared.bytes, BINDABLE), end.net.mr(&mut end.heap, BINDABLE)];
     let mws = [(); 2].map(|()| alloc(end.net.pd, TYPE_2));
     join_as_other(&end, patient());
@@ -77,14 +77,14 @@ fn be_owner() {
 
 /// This process, connected to the owner of the windows.
 struct User {
-    end: End,
+    end: NearEnd,
     owner: Other,
 }
 
 impl User {
     fn new() -> User {
         let mut owner = Other::start("the_other_process", "owner");
-        let end = End::new(RC);
+        let end = NearEnd::new(RC);
         join(&end, &mut owner, patient());
         User { end, owner }
     }

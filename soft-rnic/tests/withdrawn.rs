@@ -35,7 +35,7 @@ fn wait_for_event(net: &Net) {
 
 /// A queue pair with receives that complete now: it goes to the error state.
 fn flush(net: &Net, qp: *mut ibv_qp, receives: u64) {
-    let ((attr, mask), ..) = net.steps(0, Config::default());
+    let ((attr, mask), ..) = net.steps(0, ConnectConfig::default());
     assert_eq!(net.modify(qp, attr, mask), 0);
     (0..receives).for_each(|id| assert_eq!(post_recv(qp, id, &mut []), 0));
     assert_eq!(net.to_state(qp, ibv_qp_state::IBV_QPS_ERR), 0);
@@ -161,8 +161,8 @@ fn the_event_of_a_limit_goes_with_its_shared_queue() {
     let net = Net::new();
     let (cq, srq) = (net.cq(64), create_srq(&net));
     let qp = [net.qp(cq), net.qp_with(ibv_qp_init_attr { srq, ..net.init_attr(cq) })];
-    net.connect(qp[0], qp_num(qp[1]), Config::default());
-    net.connect(qp[1], qp_num(qp[0]), Config::default());
+    net.connect(qp[0], qp_num(qp[1]), ConnectConfig::default());
+    net.connect(qp[1], qp_num(qp[0]), ConnectConfig::default());
     assert_eq!(post_srq_recv(srq, 1, &mut []), 0);
     let mut limit = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 1 };
     let mask = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 as c_int;

@@ -130,7 +130,7 @@ fn a_message_waits_for_a_receive_request_or_fails_without_one() {
     assert_eq!(ids, [1, 2]);
     a.close();
     b.close();
-    let [a, b] = two(Config { rnr_retry: 0, ..patient() });
+    let [a, b] = two(ConnectConfig { rnr_retry: 0, ..patient() });
     a.send(b.near().srq, 1, 8);
     assert_eq!(a.status(), "RNR_RETRY_EXC");
     a.close();
@@ -484,7 +484,7 @@ fn simulate(seed: u64) -> Vec<(u64, &'static str)> {
     let on = || Xrc::on(Net::on(soft_rnic::table(), simulation.name()));
     let (mut a, b) = (on(), on());
     // About retries: the simulated faults use up some, in virtual time.
-    let config = Config { timeout: 14, retry_cnt: 7, ..patient() };
+    let config = ConnectConfig { timeout: 14, retry_cnt: 7, ..patient() };
     a.connect(b.near(), config);
     b.connect(a.near(), config);
     let near = b.near();

@@ -38,7 +38,7 @@ fn nothing_of(mr: *mut ibv_mr) -> ibv_sge {
 }
 
 /// Posts a request of the first queue pair, which names these regions of the ends; its status.
-fn run(p: &Pair, opcode: W, local: ibv_sge, there: *mut ibv_mr) -> &'static str {
+fn run(p: &QpPair, opcode: W, local: ibv_sge, there: *mut ibv_mr) -> &'static str {
     let mut sges = [local];
     let mut wr = send_wr(1, opcode, &mut sges, SIGNALED);
     // SAFETY: the region is alive.
@@ -49,7 +49,7 @@ fn run(p: &Pair, opcode: W, local: ibv_sge, there: *mut ibv_mr) -> &'static str 
 }
 
 /// All requests without data, over regions of no bytes at both ends.
-fn exchange(p: &Pair, kind: ibv_qp_type, mr: *mut ibv_mr) {
+fn exchange(p: &QpPair, kind: ibv_qp_type, mr: *mut ibv_mr) {
     assert_eq!(run(p, W::IBV_WR_RDMA_WRITE, nothing_of(mr), mr), "SUCCESS");
     for opcode in [W::IBV_WR_SEND, W::IBV_WR_SEND_WITH_IMM, W::IBV_WR_RDMA_WRITE_WITH_IMM] {
         assert_eq!(post_recv(p.qp[1], 2, &mut [nothing_of(mr)]), 0);
@@ -70,7 +70,8 @@ fn requests_without_data_name_regions_without_bytes() {
     let mut byte = 0_u8;
     let places = [null_mut(), &raw mut byte, 0x1000 as *mut u8, usize::MAX as *mut u8];
     for kind in [RC, UC] {
-        let p = Pair::of(kind, Net::new(), Config::default(), Config::default());
+        let p =
+            QpPair::connect(kind, Net::new(), ConnectConfig::default(), ConnectConfig::default());
         for access in [RW, RW | ZERO_BASED, RW | ON_DEMAND] {
             for place in places {
                 let mr = register(&p.net, place, access);
@@ -90,7 +91,7 @@ fn a_datagram_without_data_leaves_its_header_alone() {
         return;
     }
     const GRH: u32 = 40;
-    let p = Pair::of(UD, Net::new(), Config::default(), Config::default());
+    let p = QpPair::connect(UD, Net::new(), ConnectConfig::default(), ConnectConfig::default());
     let (mr, ah) = (register(&p.net, null_mut(), 1), p.net.ah());
     let mut room = [sge(p.mr[1], 0, GRH), nothing_of(mr)];
     assert_eq!(post_recv(p.qp[1], 2, &mut room), 0);
@@ -118,7 +119,7 @@ fn one_byte_is_not_in_a_region_without_bytes() {
         (RW, W::IBV_WR_SEND, "LOC_PROT"),
         (RW | ON_DEMAND, W::IBV_WR_SEND, "LOC_PROT"),
     ] {
-        let mut p = Pair::new();
+        let mut p = QpPair::new();
         let mr = register(&p.net, p.buf[1].as_mut_ptr(), access);
         let is_local = opcode == W::IBV_WR_SEND;
         let local = if is_local { sge(mr, 0, 1) } else { sge(p.mr[0], 0, 1) };
@@ -134,7 +135,7 @@ fn a_region_without_bytes_gets_other_rights() {
     if !is_softs_own("regions of no bytes") {
         return;
     }
-    let p = Pair::new();
+    let p = QpPair::new();
     let mr = register(&p.net, null_mut(), 1);
     let change = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0 as c_int;
     let rereg = p.net.v.rereg_mr.unwrap();
@@ -150,7 +151,7 @@ fn device_memory_has_regions_without_bytes() {
     if !is_softs_own("device memory") {
         return;
     }
-    let p = Pair::new();
+    let p = QpPair::new();
     let mut attr = ibv_alloc_dm_attr { length: 64, log_align_req: 0, comp_mask: 0 };
     // SAFETY: the context is open.
     let dm = unsafe { later(p.net.ctx).alloc_dm.unwrap()(p.net.ctx, &mut attr) };

@@ -87,7 +87,7 @@ const _: () = assert!(size_of::<KernelPath>() == 64);
 
 /// `ibv_sa_path_rec` of `infiniband/sa.h`.
 #[repr(C)]
-pub(crate) struct Path {
+pub(crate) struct SaPathRec {
     dgid: ibv_gid,
     sgid: ibv_gid,
     dlid: u16,
@@ -108,7 +108,7 @@ pub(crate) struct Path {
     packet_life_time: u8,
     preference: u8,
 }
-const _: () = assert!(size_of::<Path>() == 64);
+const _: () = assert!(size_of::<SaPathRec>() == 64);
 
 /// Copies fields, each by itself: padding is not written. Integers may have another width, or sign.
 macro_rules! copy {
@@ -160,14 +160,17 @@ pub(crate) unsafe extern "C" fn copy_qp_attr_from_kern(
     }
 }
 
-pub(crate) unsafe extern "C" fn copy_path_rec_from_kern(to: *mut Path, from: *const KernelPath) {
+pub(crate) unsafe extern "C" fn copy_path_rec_from_kern(
+    to: *mut SaPathRec,
+    from: *const KernelPath,
+) {
     // SAFETY: the caller's structs.
     let (to, from) = unsafe { (&mut *to, &*from) };
     (to.dgid.raw, to.sgid.raw) = (from.dgid, from.sgid);
     copy_path!(from => to);
 }
 
-pub(crate) unsafe extern "C" fn copy_path_rec_to_kern(to: *mut KernelPath, from: *const Path) {
+pub(crate) unsafe extern "C" fn copy_path_rec_to_kern(to: *mut KernelPath, from: *const SaPathRec) {
     // SAFETY: the caller's structs; the members of the unions are bytes.
     let (to, from, dgid, sgid) = unsafe { (&mut *to, &*from, (*from).dgid.raw, (*from).sgid.raw) };
     (to.dgid, to.sgid) = (dgid, sgid);

@@ -8,12 +8,12 @@ use std::sync::{Arc, Once, Weak};
 
 use host::sync::Mutex;
 
-use crate::enums::{Named, named_enum};
+use crate::enums::{NamedEnum, named_enum};
 use crate::per_process::{PerProcess, variable};
 
-use super::claims::{Bytes, Claims};
-use super::record::Record;
-use super::report::{Kind, Report, number, write};
+use super::claims::{AddressRange, OutstandingClaims};
+use super::record::RecordFile;
+use super::report::{CheckReport, ReportKind, number, write};
 
 /// Names of objects in a line; those beyond are counted.
 const NAMES: usize = 8;
@@ -51,7 +51,7 @@ impl Object {
 }
 
 /// Function that lists what an object that is alive has left undone.
-pub(crate) type Leftovers = Box<dyn Fn() -> Vec<(Kind, String)> + Send + Sync>;
+pub(crate) type Leftovers = Box<dyn Fn() -> Vec<(ReportKind, String)> + Send + Sync>;
 
 /// Objects that are alive, by kind and number. Those without numbers are counted under 0.
 type Live = BTreeMap<(Object, u64), Alive>;
@@ -73,19 +73,19 @@ pub(crate) trait PostedReceives: Send + Sync {
 
 /// State of a process that is checked.
 pub(crate) struct Checker {
-    pub(crate) report: Report,
-    claims: Mutex<Claims>,
+    pub(crate) report: CheckReport,
+    claims: Mutex<OutstandingClaims>,
     /// The bytes of all regions that peers may write to.
-    exposed: Mutex<Claims>,
+    exposed: Mutex<OutstandingClaims>,
     live: Mutex<Live>,
     next_cq: AtomicU32,
     receives: Mutex<Vec<Weak<dyn PostedReceives>>>,
-    fails: Fails,
+    fails: FailurePolicy,
 }
 
 /// Condition under which the process fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fails {
+enum FailurePolicy {
     Never,
     WithFindings,
     WithNotes,
@@ -99,7 +99,7 @@ pub(crate) fn checker() -> Option<Arc<Checker>> {
     let fails = wanted()?;
     Some(CHECKER.get_or_make(|_| {
         act_at_exit();
-        let checker = Arc::new(Checker::new(fails, Record::named()));
+        let checker = Arc::new(Checker::new(fails, RecordFile::named()));
         if let Some(value) = std::env::var_os(super::VARIABLE).filter(|value| !is_known(value)) {
             let advice = "write report, fail or strict, or 0 for no check";
             let value = value.to_string_lossy();
@@ -125,12 +125,12 @@ fn act_at_exit() {
 }
 
 /// Returns the choice of the environment.
-fn wanted() -> Option<Fails> {
+fn wanted() -> Option<FailurePolicy> {
     match variable(super::VARIABLE)?.as_encoded_bytes() {
         b"0" => None,
-        b"fail" => Some(Fails::WithFindings),
-        b"strict" => Some(Fails::WithNotes),
-        _ => Some(Fails::Never),
+        b"fail" => Some(FailurePolicy::WithFindings),
+        b"strict" => Some(FailurePolicy::WithNotes),
+        _ => Some(FailurePolicy::Never),
     }
 }
 
@@ -144,9 +144,9 @@ extern "C" fn at_exit() {
     let Some(checker) = CHECKER.get() else { return };
     let (findings, notes) = checker.finish();
     let fails = match checker.fails {
-        Fails::Never => false,
-        Fails::WithFindings => findings > 0,
-        Fails::WithNotes => findings + notes > 0,
+        FailurePolicy::Never => false,
+        FailurePolicy::WithFindings => findings > 0,
+        FailurePolicy::WithNotes => findings + notes > 0,
     };
     if fails {
         // SAFETY: what the program has printed is written; its other handlers do not run.
@@ -161,12 +161,12 @@ impl Checker {
     /// One that makes no process fail.
     #[cfg(test)]
     pub(super) fn of_a_test() -> Arc<Checker> {
-        Arc::new(Checker::new(Fails::Never, Record::default()))
+        Arc::new(Checker::new(FailurePolicy::Never, RecordFile::default()))
     }
 
-    fn new(fails: Fails, record: Record) -> Checker {
+    fn new(fails: FailurePolicy, record: RecordFile) -> Checker {
         Checker {
-            report: Report::new(record),
+            report: CheckReport::new(record),
             claims: Mutex::default(),
             exposed: Mutex::default(),
             live: Mutex::default(),
@@ -197,36 +197,36 @@ impl Checker {
 
     /// Claims the bytes that a request names; returns true if it shares some with another one, and
     /// either writes.
-    pub(crate) fn claim(&self, all: &[Bytes], writes: bool) -> bool {
+    pub(crate) fn claim(&self, all: &[AddressRange], writes: bool) -> bool {
         let mut claims = self.claims.lock();
         all.iter().fold(false, |shares, bytes| claims.add(*bytes, writes) | shares)
     }
 
     /// It is over.
-    pub(crate) fn disclaim(&self, all: &[Bytes], writes: bool) {
+    pub(crate) fn disclaim(&self, all: &[AddressRange], writes: bool) {
         let mut claims = self.claims.lock();
         all.iter().for_each(|bytes| claims.remove(*bytes, writes));
     }
 
     /// Reports whether these bytes are shared with another request, and one of both writes.
-    pub(crate) fn is_contested(&self, all: &[Bytes]) -> bool {
+    pub(crate) fn is_contested(&self, all: &[AddressRange]) -> bool {
         let claims = self.claims.lock();
         all.iter().any(|bytes| claims.is_contested(*bytes))
     }
 
     /// From now on peers may write to these bytes, whatever other regions they are in.
-    pub(crate) fn expose(&self, bytes: Bytes) {
+    pub(crate) fn expose(&self, bytes: AddressRange) {
         self.exposed.lock().add(bytes, true);
         self.claims.lock().contest(bytes);
     }
 
     /// The region by which they might is gone.
-    pub(crate) fn conceal(&self, bytes: Bytes) {
+    pub(crate) fn conceal(&self, bytes: AddressRange) {
         self.exposed.lock().remove(bytes, true);
     }
 
     /// Reports whether peers may write to some of these bytes.
-    pub(crate) fn is_exposed(&self, all: &[Bytes]) -> bool {
+    pub(crate) fn is_exposed(&self, all: &[AddressRange]) -> bool {
         let mut exposed = self.exposed.lock();
         all.iter().any(|bytes| exposed.has_any_of(*bytes))
     }
@@ -274,7 +274,7 @@ impl Checker {
             names.extend(object.named(id).map(|name| alive.with_memory(name)));
         }
         for (object, (count, names)) in all {
-            self.report.say(Kind::Leak, || leak(object, count, &names));
+            self.report.say(ReportKind::Leak, || leak(object, count, &names));
         }
         self.report.sum_up()
     }

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 /// The bytes from the first to the second address.
-pub(crate) type Bytes = (usize, usize);
+pub(crate) type AddressRange = (usize, usize);
 
 /// Claim of the requests that name exactly the same bytes.
 #[derive(Debug, Default, Clone, Copy)]
-struct Claim {
+struct RangeClaim {
     readers: u32,
     writers: u32,
     /// Bytes of theirs are another request's, too, and one of both writes; or were so.
@@ -19,15 +19,15 @@ struct Claim {
 
 /// The bytes of all requests that are outstanding.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
-    by_bytes: BTreeMap<Bytes, Claim>,
+pub(crate) struct OutstandingClaims {
+    by_bytes: BTreeMap<AddressRange, RangeClaim>,
     /// No claim has more bytes.
     longest: usize,
 }
 
-impl Claims {
+impl OutstandingClaims {
     /// Claims bytes that a request names, and `writes` to; returns true if it makes them contested.
-    pub(crate) fn add(&mut self, bytes: Bytes, writes: bool) -> bool {
+    pub(crate) fn add(&mut self, bytes: AddressRange, writes: bool) -> bool {
         let (start, end) = bytes;
         self.longest = self.longest.max(end - start);
         let mut contests = false;
@@ -44,24 +44,24 @@ impl Claims {
     }
 
     /// The claims that have some of these bytes.
-    fn sharing(&mut self, (start, end): Bytes) -> impl Iterator<Item = &mut Claim> {
+    fn sharing(&mut self, (start, end): AddressRange) -> impl Iterator<Item = &mut RangeClaim> {
         let near = (start.saturating_sub(self.longest), 0)..(end, 0);
         let sharing = self.by_bytes.range_mut(near).filter(move |((_, to), _)| *to > start);
         sharing.map(|(_, claim)| claim)
     }
 
     /// Others than requests may write to these bytes from now on.
-    pub(crate) fn contest(&mut self, bytes: Bytes) {
+    pub(crate) fn contest(&mut self, bytes: AddressRange) {
         self.sharing(bytes).for_each(|claim| claim.is_contested = true);
     }
 
     /// Reports whether any claim has some of these bytes.
-    pub(crate) fn has_any_of(&mut self, bytes: Bytes) -> bool {
+    pub(crate) fn has_any_of(&mut self, bytes: AddressRange) -> bool {
         self.sharing(bytes).next().is_some()
     }
 
     /// A request is over.
-    pub(crate) fn remove(&mut self, bytes: Bytes, writes: bool) {
+    pub(crate) fn remove(&mut self, bytes: AddressRange, writes: bool) {
         let Some(own) = self.by_bytes.get_mut(&bytes) else { return };
         let count = if writes { &mut own.writers } else { &mut own.readers };
         *count = count.saturating_sub(1);
@@ -73,7 +73,7 @@ impl Claims {
         }
     }
 
-    pub(crate) fn is_contested(&self, bytes: Bytes) -> bool {
+    pub(crate) fn is_contested(&self, bytes: AddressRange) -> bool {
         self.by_bytes.get(&bytes).is_some_and(|claim| claim.is_contested)
     }
 }

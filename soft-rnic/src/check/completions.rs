@@ -5,10 +5,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 
 use super::checker::Checker;
-use super::report::{Kind, number};
+use super::report::{ReportKind, number};
 
 /// Completions that one completion queue could get.
-pub(crate) struct Completions {
+pub(crate) struct CqAccount {
     checker: Arc<Checker>,
     pub(crate) number: u32,
     /// Entries that it has room for.
@@ -21,9 +21,9 @@ pub(crate) struct Completions {
 }
 
 // Relaxed, in all of this file: counts that guard no memory.
-impl Completions {
-    pub(crate) fn new(checker: &Arc<Checker>, capacity: u32) -> Completions {
-        Completions {
+impl CqAccount {
+    pub(crate) fn new(checker: &Arc<Checker>, capacity: u32) -> CqAccount {
+        CqAccount {
             checker: Arc::clone(checker),
             number: checker.next_cq(),
             capacity: AtomicU32::new(capacity),
@@ -50,7 +50,7 @@ impl Completions {
     /// A completion had no room, and the queue takes none any more.
     pub(crate) fn overran(&self) {
         let capacity = self.capacity.load(Ordering::Relaxed);
-        self.checker.report.say(Kind::Overrun, || {
+        self.checker.report.say(ReportKind::Overrun, || {
             format!(
                 "CQ {} of {} has overrun: completions are lost, and its queue pairs fail",
                 self.number,
@@ -66,7 +66,7 @@ impl Completions {
         if all <= capacity || self.is_said.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.checker.report.say(Kind::CouldOverflow, || {
+        self.checker.report.say(ReportKind::CouldOverflow, || {
             format!(
                 "CQ {} of {} could overflow: {all} completions can be outstanding",
                 self.number,

@@ -23,7 +23,7 @@ impl Fingerprint {
     ///
     /// # Errors
     /// The range that `read` has refused, with its error.
-    pub(crate) fn of<E>(
+    pub(crate) fn compute<E>(
         len: usize,
         mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<Fingerprint, (Range<usize>, E)> {

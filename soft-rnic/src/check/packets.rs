@@ -6,7 +6,7 @@ use super::fingerprint::hash;
 /// A packet that was sent: which request it is of, where its bytes begin in those of the request,
 /// and their hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Packet {
+struct SentPacket {
     request: u64,
     offset: u32,
     hash: u64,
@@ -14,7 +14,7 @@ struct Packet {
 
 /// Packets by their sequence numbers: the last ones, each in the place that its number gives.
 #[derive(Debug)]
-pub(crate) struct Packets(Box<[Option<Packet>]>);
+pub(crate) struct Packets(Box<[Option<SentPacket>]>);
 
 impl Packets {
     /// Creates the record of a connection that has at most `window` packets without an answer.
@@ -32,7 +32,7 @@ impl Packets {
         (request, offset): (u64, u32),
         bytes: &[u8],
     ) -> bool {
-        let packet = Packet { request, offset, hash: hash(bytes) };
+        let packet = SentPacket { request, offset, hash: hash(bytes) };
         let at = number as usize & (self.0.len() - 1);
         let place = &mut self.0[at];
         let before = place.replace(packet);

@@ -16,17 +16,17 @@ use host::sync::Mutex;
 use verbs_sys::ibv_sge;
 
 use super::checker::{Checker, PostedReceives};
-use super::claims::Bytes;
-use super::completions::Completions;
+use super::claims::AddressRange;
+use super::completions::CqAccount;
 use super::fingerprint::Fingerprint;
-use super::report::Kind;
+use super::report::ReportKind;
 
 /// Messages that have arrived and were not polled. More are only there where completions got lost.
 const ARRIVED: usize = 1 << 16;
 
 /// A request that is outstanding.
 #[derive(Debug, Default)]
-pub(crate) struct Posted {
+pub(crate) struct PostedWr {
     pub(crate) wr_id: u64,
     pub(crate) operation: &'static str,
     /// The send queue's position after it.
@@ -38,7 +38,7 @@ pub(crate) struct Posted {
     pub(crate) pd: u32,
     /// Fingerprint of its buffer, if it is looked at.
     pub(crate) print: Option<Fingerprint>,
-    pub(crate) claims: Vec<Bytes>,
+    pub(crate) claims: Vec<AddressRange>,
     pub(crate) writes: bool,
     /// Peers cannot access the buffer of this receive, by whatever region.
     pub(crate) is_private: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Posted {
     pub(crate) is_said: bool,
 }
 
-impl Posted {
+impl PostedWr {
     /// Describes the place of some of its bytes.
     pub(crate) fn location(&self, bytes: &Range<usize>) -> String {
         let mut offset = bytes.start as u64;
@@ -68,17 +68,17 @@ impl Posted {
 fn report_deregistered<'a>(
     checker: &Checker,
     queue: &str,
-    posted: impl Iterator<Item = &'a mut Posted>,
+    posted: impl Iterator<Item = &'a mut PostedWr>,
     key: u32,
 ) {
     let mut named = posted.filter(|posted| posted.sges.iter().any(|sge| sge.lkey == key));
     let Some(first) = named.next() else { return };
-    let say = |posted: &mut Posted| (posted.print, posted.is_said) = (None, true);
+    let say = |posted: &mut PostedWr| (posted.print, posted.is_said) = (None, true);
     say(first);
     let more = named.map(say).count();
-    checker.report.say(Kind::Deregistered, || {
+    checker.report.say(ReportKind::Deregistered, || {
         let more = if more > 0 { format!(" (and of {more} more)") } else { String::new() };
-        let Posted { operation, wr_id, .. } = first;
+        let PostedWr { operation, wr_id, .. } = first;
         format!(
             "the buffer of {operation} wr_id {wr_id:#x} on {queue}{more} was deregistered before \
              its completion was polled"
@@ -87,20 +87,20 @@ fn report_deregistered<'a>(
 }
 
 /// Receive requests that are posted to one queue.
-pub(crate) struct Receives {
+pub(crate) struct RecvAccount {
     pub(crate) checker: Arc<Checker>,
     /// Name of the queue in reports.
     pub(crate) name: String,
-    posted: Mutex<VecDeque<Posted>>,
+    posted: Mutex<VecDeque<PostedWr>>,
     /// Completion queues that they complete at: each counts all that are posted. Taken under the
     /// lock of `posted`.
-    cqs: Mutex<Vec<Weak<Completions>>>,
+    cqs: Mutex<Vec<Weak<CqAccount>>>,
     is_overlap_said: AtomicBool,
 }
 
-impl Receives {
-    pub(crate) fn new(checker: &Arc<Checker>, name: String) -> Arc<Receives> {
-        let receives = Arc::new(Receives {
+impl RecvAccount {
+    pub(crate) fn new(checker: &Arc<Checker>, name: String) -> Arc<RecvAccount> {
+        let receives = Arc::new(RecvAccount {
             checker: Arc::clone(checker),
             name,
             posted: Mutex::default(),
@@ -113,7 +113,7 @@ impl Receives {
     }
 
     /// They complete there.
-    pub(crate) fn complete_at(&self, cq: &Arc<Completions>) {
+    pub(crate) fn complete_at(&self, cq: &Arc<CqAccount>) {
         let posted = self.posted.lock();
         let mut cqs = self.cqs.lock();
         cqs.retain(|other| other.strong_count() > 0);
@@ -123,17 +123,17 @@ impl Receives {
         }
     }
 
-    fn for_each_cq(&self, act: impl FnMut(Arc<Completions>)) {
+    fn for_each_cq(&self, act: impl FnMut(Arc<CqAccount>)) {
         self.cqs.lock().iter().filter_map(Weak::upgrade).for_each(act);
     }
 
     /// One is posted; the posting side's lock is held.
-    pub(crate) fn post(&self, posted: Posted) {
+    pub(crate) fn post(&self, posted: PostedWr) {
         if self.checker.claim(&posted.claims, true)
             && !self.is_overlap_said.swap(true, Ordering::Relaxed)
         {
             let (name, id) = (&self.name, posted.wr_id);
-            self.checker.report.say(Kind::Overlaps, || {
+            self.checker.report.say(ReportKind::Overlaps, || {
                 format!(
                     "the buffer of RECV wr_id {id:#x} on {name} overlaps that of another request \
                      that is posted: what arrives there is not checked"
@@ -147,7 +147,7 @@ impl Receives {
     }
 
     /// Does something with the oldest; the taking side's lock is held.
-    pub(crate) fn with_first(&self, act: impl FnOnce(&mut Posted)) {
+    pub(crate) fn with_first(&self, act: impl FnOnce(&mut PostedWr)) {
         if let Some(posted) = self.posted.lock().front_mut() {
             act(posted);
         }
@@ -155,7 +155,7 @@ impl Receives {
 
     /// The oldest is taken, and will complete at `at`, which still counts it; the taking side's
     /// lock is held.
-    fn take(&self, at: Option<&Arc<Completions>>) -> Option<Posted> {
+    fn take(&self, at: Option<&Arc<CqAccount>>) -> Option<PostedWr> {
         let mut all = self.posted.lock();
         let posted = all.pop_front()?;
         let mut is_counted = false;
@@ -177,51 +177,51 @@ impl Receives {
     }
 }
 
-impl PostedReceives for Receives {
+impl PostedReceives for RecvAccount {
     fn deregistered(&self, key: u32) {
         let mut posted = self.posted.lock();
         report_deregistered(&self.checker, &self.name, posted.iter_mut(), key);
     }
 }
 
-impl Drop for Receives {
+impl Drop for RecvAccount {
     fn drop(&mut self) {
         self.clear();
     }
 }
 
 /// Requests that are outstanding on a queue pair.
-pub(crate) struct Queue {
+pub(crate) struct QpAccount {
     pub(crate) checker: Arc<Checker>,
     pub(crate) number: u32,
     /// Name of the queue pair in reports.
     pub(crate) name: String,
-    sends: Mutex<VecDeque<Posted>>,
+    sends: Mutex<VecDeque<PostedWr>>,
     /// Its own receive queue, or the shared one.
-    pub(crate) receives: Arc<Receives>,
+    pub(crate) receives: Arc<RecvAccount>,
     is_shared: bool,
-    arrived: Mutex<VecDeque<Posted>>,
-    send_cq: Option<Arc<Completions>>,
-    recv_cq: Option<Arc<Completions>>,
+    arrived: Mutex<VecDeque<PostedWr>>,
+    send_cq: Option<Arc<CqAccount>>,
+    recv_cq: Option<Arc<CqAccount>>,
     is_overlap_said: AtomicBool,
 }
 
-impl Queue {
+impl QpAccount {
     /// Creates the state of a queue pair with these completion queues, which takes receive requests
     /// from a shared queue, or from its own.
     pub(crate) fn new(
         checker: &Arc<Checker>,
         number: u32,
-        [send_cq, recv_cq]: [Option<Arc<Completions>>; 2],
-        shared: Option<Arc<Receives>>,
-    ) -> Queue {
+        [send_cq, recv_cq]: [Option<Arc<CqAccount>>; 2],
+        shared: Option<Arc<RecvAccount>>,
+    ) -> QpAccount {
         let is_shared = shared.is_some();
         let name = format!("QP {number:#x}");
-        let receives = shared.unwrap_or_else(|| Receives::new(checker, name.clone()));
+        let receives = shared.unwrap_or_else(|| RecvAccount::new(checker, name.clone()));
         if let Some(cq) = &recv_cq {
             receives.complete_at(cq);
         }
-        Queue {
+        QpAccount {
             checker: Arc::clone(checker),
             number,
             name,
@@ -236,16 +236,16 @@ impl Queue {
     }
 
     /// Name of a request of the queue pair in reports.
-    pub(crate) fn name_of(&self, posted: &Posted) -> String {
+    pub(crate) fn name_of(&self, posted: &PostedWr) -> String {
         format!("{} wr_id {:#x} on {}", posted.operation, posted.wr_id, self.name)
     }
 
     /// A request is posted to the send queue, whose lock is held.
-    pub(crate) fn post_send(&self, posted: Posted) {
+    pub(crate) fn post_send(&self, posted: PostedWr) {
         let overlaps = self.checker.claim(&posted.claims, posted.writes);
         if overlaps && posted.writes && !self.is_overlap_said.swap(true, Ordering::Relaxed) {
             let (operation, id) = (posted.operation, posted.wr_id);
-            self.checker.report.say(Kind::Overlaps, || {
+            self.checker.report.say(ReportKind::Overlaps, || {
                 format!(
                     "the buffer of {operation} wr_id {id:#x} on {} overlaps that of another request \
                      that is posted",
@@ -265,7 +265,7 @@ impl Queue {
     }
 
     /// Does something with the request of this position, if it is there.
-    pub(crate) fn with_send(&self, position: u32, act: impl FnOnce(&mut Posted)) {
+    pub(crate) fn with_send(&self, position: u32, act: impl FnOnce(&mut PostedWr)) {
         let mut sends = self.sends.lock();
         let Some(first) = sends.front().map(|posted| posted.position) else { return };
         if let Some(posted) = sends.get_mut(position.wrapping_sub(first) as usize) {
@@ -277,16 +277,16 @@ impl Queue {
     /// that name it.
     pub(crate) fn deregistered(&self, key: u32, from: u32) {
         let is_under_way =
-            |posted: &&mut Posted| posted.position.wrapping_sub(from).cast_signed() >= 0;
+            |posted: &&mut PostedWr| posted.position.wrapping_sub(from).cast_signed() >= 0;
         let mut sends = self.sends.lock();
         let sends = sends.iter_mut().filter(is_under_way);
         report_deregistered(&self.checker, &self.name, sends, key);
     }
 
     /// The program knows that the requests up to this position are done; each is shown to `look`.
-    pub(crate) fn retire_sends(&self, position: u32, mut look: impl FnMut(&mut Posted)) {
+    pub(crate) fn retire_sends(&self, position: u32, mut look: impl FnMut(&mut PostedWr)) {
         let mut sends = self.sends.lock();
-        let is_done = |posted: &Posted| position.wrapping_sub(posted.position).cast_signed() >= 0;
+        let is_done = |posted: &PostedWr| position.wrapping_sub(posted.position).cast_signed() >= 0;
         while sends.front().is_some_and(is_done) {
             let Some(mut posted) = sends.pop_front() else { return };
             look(&mut posted);
@@ -294,14 +294,14 @@ impl Queue {
         }
     }
 
-    fn forget_send(&self, posted: &Posted) {
+    fn forget_send(&self, posted: &PostedWr) {
         self.checker.disclaim(&posted.claims, posted.writes);
         self.send_cq.as_ref().filter(|_| posted.completes).inspect(|cq| cq.sub());
     }
 
     /// A message takes the oldest receive request of a queue; the lock of its taking side is held.
     /// `look` is shown it, and says what is kept of it until its completion is polled.
-    pub(crate) fn arrive(&self, receives: &Receives, look: impl FnOnce(Posted) -> Posted) {
+    pub(crate) fn arrive(&self, receives: &RecvAccount, look: impl FnOnce(PostedWr) -> PostedWr) {
         let Some(posted) = receives.take(self.recv_cq.as_ref()) else { return };
         let posted = look(posted);
         let mut arrived = self.arrived.lock();
@@ -315,14 +315,14 @@ impl Queue {
 
     /// The receive request that is filled now was reported: its memory has gone.
     pub(crate) fn is_receive_said(&self, wr_id: u64) -> bool {
-        let is_it = |posted: &Posted| posted.is_said && posted.wr_id == wr_id;
+        let is_it = |posted: &PostedWr| posted.is_said && posted.wr_id == wr_id;
         let mut is_said = self.arrived.lock().back().is_some_and(is_it);
         self.receives.with_first(|posted| is_said |= is_it(posted));
         is_said
     }
 
     /// Does something with what was taken last.
-    pub(crate) fn with_last(&self, act: impl FnOnce(&mut Posted)) {
+    pub(crate) fn with_last(&self, act: impl FnOnce(&mut PostedWr)) {
         if let Some(posted) = self.arrived.lock().back_mut() {
             act(posted);
         }
@@ -330,7 +330,7 @@ impl Queue {
 
     /// The completion of a receive request is polled: the oldest with this number, which is shown
     /// to `look`.
-    pub(crate) fn retire_receive(&self, wr_id: u64, look: impl FnOnce(&mut Posted)) {
+    pub(crate) fn retire_receive(&self, wr_id: u64, look: impl FnOnce(&mut PostedWr)) {
         let mut arrived = self.arrived.lock();
         let Some(n) = arrived.iter().position(|posted| posted.wr_id == wr_id) else { return };
         for lost in arrived.drain(..n) {
@@ -342,7 +342,7 @@ impl Queue {
         }
     }
 
-    fn forget_arrived(&self, posted: &Posted) {
+    fn forget_arrived(&self, posted: &PostedWr) {
         self.checker.disclaim(&posted.claims, true);
         self.recv_cq.as_ref().inspect(|cq| cq.sub());
     }

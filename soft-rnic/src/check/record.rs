@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Result, Write};
 
-use crate::enums::{Named, named_enum};
+use crate::enums::{NamedEnum, named_enum};
 
 /// The environment variable that names the file of the record. `rdma-conn soft` sets it.
 pub const RECORD: &str = "RDMA_CONN_SOFT_CHECK_RECORD";
@@ -29,7 +29,7 @@ pub const MAX_RECORD: u64 = 64 << 20;
 named_enum! {
     /// A kind of line in a record, with its letter.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) enum Mark {
+    pub(crate) enum RecordMark {
         /// It is checked, and what it is called.
         Checked = "c",
         Finding = "f",
@@ -39,23 +39,23 @@ named_enum! {
 
 /// File in which a process records what it reports, if it does.
 #[derive(Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct RecordFile {
     file: Option<OsString>,
     has_failed: AtomicBool,
 }
 
-impl Record {
+impl RecordFile {
     /// That of the environment.
-    pub(crate) fn named() -> Record {
+    pub(crate) fn named() -> RecordFile {
         let file = std::env::var_os(RECORD).filter(|file| !file.is_empty());
-        Record { file, ..Record::default() }
+        RecordFile { file, ..RecordFile::default() }
     }
 
     /// Appends a line.
     ///
     /// # Errors
     /// The file cannot be written to. That is said once.
-    pub(crate) fn mark(&self, mark: Mark, text: &str) -> Result<()> {
+    pub(crate) fn mark(&self, mark: RecordMark, text: &str) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let line = format!("{} {} {text}\n", mark.name(), std::process::id());
         let appended = OpenOptions::new().append(true).open(file);
@@ -71,7 +71,7 @@ impl Record {
 /// A process that was checked: it has opened a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Checked {
+pub struct CheckedProcess {
     /// Its number.
     pub process: u32,
     /// Its name when it was first checked.
@@ -86,27 +86,29 @@ pub struct Checked {
 ///
 /// # Errors
 /// The record cannot be read.
-pub fn read(record: impl Read) -> Result<Vec<Checked>> {
-    let mut all: BTreeMap<u32, Checked> = BTreeMap::new();
+pub fn read(record: impl Read) -> Result<Vec<CheckedProcess>> {
+    let mut all: BTreeMap<u32, CheckedProcess> = BTreeMap::new();
     for line in BufReader::new(record.take(MAX_RECORD)).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
         let Some((mark, process, text)) = parse(&line) else { continue };
-        let of = all.entry(process).or_insert_with(|| Checked { process, ..Checked::default() });
+        let of = all
+            .entry(process)
+            .or_insert_with(|| CheckedProcess { process, ..CheckedProcess::default() });
         match mark {
-            Mark::Checked => text.clone_into(&mut of.program),
-            Mark::Finding => of.findings.push(text.to_owned()),
-            Mark::Note => of.notes.push(text.to_owned()),
+            RecordMark::Checked => text.clone_into(&mut of.program),
+            RecordMark::Finding => of.findings.push(text.to_owned()),
+            RecordMark::Note => of.notes.push(text.to_owned()),
         }
     }
     Ok(all.into_values().collect())
 }
 
 /// None of a line that no process writes.
-fn parse(line: &str) -> Option<(Mark, u32, &str)> {
+fn parse(line: &str) -> Option<(RecordMark, u32, &str)> {
     let (letter, rest) = line.split_once(' ')?;
     let (process, text) = rest.split_once(' ')?;
-    let mark = Mark::ALL.iter().copied().find(|mark| mark.name() == letter)?;
+    let mark = RecordMark::ALL.iter().copied().find(|mark| mark.name() == letter)?;
     Some((mark, process.parse().ok()?, text))
 }
 

@@ -5,9 +5,9 @@ use std::io::Write;
 use host::sync::Mutex;
 
 use crate::cancellation::Uncancelled;
-use crate::enums::{Named, named_enum};
+use crate::enums::{NamedEnum, named_enum};
 
-use super::record::{Mark, RECORD, Record};
+use super::record::{RECORD, RecordFile, RecordMark};
 
 /// Lines of a kind; those beyond are only counted.
 pub(crate) const LINES: u64 = 16;
@@ -15,7 +15,7 @@ pub(crate) const LINES: u64 = 16;
 named_enum! {
     /// Kind of a report, with its name in the line that only counts its reports.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) enum Kind {
+    pub(crate) enum ReportKind {
         ChangedBeforeExecution = "buffers changed before the execution",
         ChangedBeforeResend = "buffers changed before a packet was sent again",
         ChangedBeforePoll = "buffers changed before the completion was polled",
@@ -38,12 +38,12 @@ named_enum! {
     }
 }
 
-const KINDS: usize = Kind::ALL.len();
+const KINDS: usize = ReportKind::ALL.len();
 
-impl Kind {
+impl ReportKind {
     /// Reports whether it is a mistake; otherwise it may be meant.
     pub(crate) fn is_finding(self) -> bool {
-        (self as usize) < Kind::WindowEnded as usize
+        (self as usize) < ReportKind::WindowEnded as usize
     }
 
     fn level(self) -> &'static str {
@@ -53,29 +53,29 @@ impl Kind {
 
 /// Counts of the reports of each kind, and their record.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct CheckReport {
     counts: Mutex<[u64; KINDS]>,
-    record: Record,
+    record: RecordFile,
 }
 
-impl Report {
+impl CheckReport {
     /// The report of a process, which is recorded there.
-    pub(crate) fn new(record: Record) -> Report {
-        let report = Report { record, ..Report::default() };
+    pub(crate) fn new(record: RecordFile) -> CheckReport {
+        let report = CheckReport { record, ..CheckReport::default() };
         let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-        report.mark(Mark::Checked, name.trim_end());
+        report.mark(RecordMark::Checked, name.trim_end());
         report
     }
 
     /// Tells the command that waits for the program.
-    fn mark(&self, mark: Mark, text: &str) {
+    fn mark(&self, mark: RecordMark, text: &str) {
         if let Err(error) = self.record.mark(mark, text) {
             write(&format!("`rdma-conn soft` does not count this process: {RECORD}: {error}"));
         }
     }
 
     /// Writes a line, unless there were many of its kind.
-    pub(crate) fn say(&self, kind: Kind, text: impl FnOnce() -> String) {
+    pub(crate) fn say(&self, kind: ReportKind, text: impl FnOnce() -> String) {
         let count = {
             let mut counts = self.counts.lock();
             counts[kind as usize] += 1;
@@ -83,7 +83,10 @@ impl Report {
         };
         if count <= LINES {
             let text = text();
-            self.mark(if kind.is_finding() { Mark::Finding } else { Mark::Note }, &text);
+            self.mark(
+                if kind.is_finding() { RecordMark::Finding } else { RecordMark::Note },
+                &text,
+            );
             write(&format!("{}: {text}", kind.level()));
         }
     }
@@ -91,13 +94,13 @@ impl Report {
     /// Writes how many there were; the numbers of findings and of notes.
     pub(crate) fn sum_up(&self) -> (u64, u64) {
         let counts = *self.counts.lock();
-        for &kind in Kind::ALL {
+        for &kind in ReportKind::ALL {
             if let more @ 1.. = counts[kind as usize].saturating_sub(LINES) {
                 write(&format!("{}: … and {more} more {}", kind.level(), kind.name()));
             }
         }
         let of = |findings| {
-            let kinds = Kind::ALL.iter().filter(|kind| kind.is_finding() == findings);
+            let kinds = ReportKind::ALL.iter().filter(|kind| kind.is_finding() == findings);
             kinds.map(|kind| counts[*kind as usize]).sum()
         };
         let (findings, notes): (u64, u64) = (of(true), of(false));

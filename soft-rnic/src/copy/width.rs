@@ -14,7 +14,7 @@ impl Width {
     /// The widest aligned store that this processor carries out in one piece.
     pub(super) fn of_this_processor() -> Width {
         static WIDTH: OnceLock<Width> = OnceLock::new();
-        *WIDTH.get_or_init(|| Width::of(&Processor::this()))
+        *WIDTH.get_or_init(|| Width::for_processor(&Processor::this()))
     }
 
     /// The manuals promise 16 bytes in one piece, from AVX on. A store that a core splits takes
@@ -27,7 +27,7 @@ impl Width {
     /// - Of AMD, VAES with AVX2 are Zen 3 and later, whose paths have 32 bytes at least. Zen 4
     ///   splits stores of 64 bytes, and so do some of Zen 5.
     /// - Of others nothing is known.
-    fn of(processor: &Processor) -> Width {
+    fn for_processor(processor: &Processor) -> Width {
         let Processor { vendor, avx2, vaes, avx512f, has_e_cores } = *processor;
         match &vendor {
             b"GenuineIntel" if vaes && avx512f && !has_e_cores => Width::Bytes64,

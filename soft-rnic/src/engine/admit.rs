@@ -6,30 +6,31 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::errno;
-use crate::memory::mr_table::Held;
-use crate::memory::span::Span;
+use crate::memory::mr_table::HeldRegion;
+use crate::memory::span::MemSpan;
 use crate::objects::mw::takes_mw;
 use crate::objects::state::Qp;
-use crate::queues::qp_state::Transport;
-use crate::queues::requester::Requester;
-use crate::queues::wqe::{Op, asks_for_checksums, len_of};
+use crate::queues::qp_state::QpTransport;
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::{SqOp, asks_for_checksums, len_of};
 
 /// The checked parts of a request: its operation, whether it has an immediate, and its
 /// scatter/gather list.
-type Admitted<'a> = Result<(Op, bool, &'a [ibv_sge]), Errno>;
+type Admitted<'a> = Result<(SqOp, bool, &'a [ibv_sge]), Errno>;
 
-/// Checks that the send queue can take a request; one that has to be queued first ([`Op::of_rare`])
-/// is `EINVAL`. (The request itself is made where it stays: it would be copied as a result.)
+/// Checks that the send queue can take a request; one that has to be queued first
+/// ([`SqOp::from_rare_opcode`]) is `EINVAL`. (The request itself is made where it stays: it would
+/// be copied as a result.)
 ///
 /// # Safety
 /// `wr` is valid.
 #[inline(always)]
 pub(crate) unsafe fn admit<'a>(
     qp: &Qp,
-    requester: &Requester,
+    requester: &RequesterState,
     wr: &'a ibv_send_wr,
 ) -> Admitted<'a> {
-    let op = Op::of(wr.opcode).ok_or(errno::EINVAL)?;
+    let op = SqOp::from_opcode(wr.opcode).ok_or(errno::EINVAL)?;
     // SAFETY: `wr` is valid (see # Safety).
     unsafe { admit_as(op, qp, requester, wr) }
 }
@@ -40,15 +41,15 @@ pub(crate) unsafe fn admit<'a>(
 /// As there.
 pub(crate) unsafe fn admit_any<'a>(
     qp: &Qp,
-    requester: &Requester,
+    requester: &RequesterState,
     wr: &'a ibv_send_wr,
 ) -> Admitted<'a> {
-    let Some(op) = Op::of_rare(wr.opcode) else {
+    let Some(op) = SqOp::from_rare_opcode(wr.opcode) else {
         // SAFETY: `wr` is valid (see # Safety).
         return unsafe { admit(qp, requester, wr) };
     };
     let is_taken = match op.0 {
-        Op::AtomicWrite => matches!(qp.transport, Transport::Rc | Transport::XrcSend),
+        SqOp::AtomicWrite => matches!(qp.transport, QpTransport::Rc | QpTransport::XrcSend),
         // SAFETY: `wr` is valid (see # Safety).
         _ => unsafe { takes_mw(qp.transport, wr) },
     };
@@ -63,9 +64,9 @@ pub(crate) unsafe fn admit_any<'a>(
 /// As [`admit`].
 #[inline(always)]
 unsafe fn admit_as<'a>(
-    (op, has_imm): (Op, bool),
+    (op, has_imm): (SqOp, bool),
     qp: &Qp,
-    requester: &Requester,
+    requester: &RequesterState,
     wr: &'a ibv_send_wr,
 ) -> Admitted<'a> {
     let inline = wr.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0;
@@ -91,24 +92,24 @@ unsafe fn admit_as<'a>(
     Ok((op, has_imm, sges))
 }
 
-impl<'m> Held<'m> {
+impl<'m> HeldRegion<'m> {
     /// The memory of a plain message, if it may be sent.
     ///
     /// # Safety
     /// The request is valid, and its list this entry.
     #[inline(always)]
-    pub(crate) unsafe fn of(
+    pub(crate) unsafe fn plain_span(
         &mut self,
         qp: &Qp,
         request: &ibv_send_wr,
         sge: &ibv_sge,
-    ) -> Option<Span<'m>> {
+    ) -> Option<MemSpan<'m>> {
         if request.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 == 0 {
             return self.at(&qp.pd.context.device.mrs, qp.pd.id, sge, sge.length, 0);
         }
         let from = core::ptr::with_exposed_provenance_mut(sge.addr as usize);
         // SAFETY: the caller's, until the post returns.
-        let from = unsafe { Span::private(from, sge.length as usize) };
+        let from = unsafe { MemSpan::private(from, sge.length as usize) };
         (sge.length <= qp.cap.max_inline_data).then_some(from)
     }
 }

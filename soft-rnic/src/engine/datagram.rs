@@ -8,17 +8,17 @@
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::multicast::Receivers;
-use crate::engine::responder::{Message, Session};
-use crate::memory::span::{Scratch, SpanBuf, Spans};
+use crate::engine::multicast::DatagramReceivers;
+use crate::engine::responder::{InboundRequest, ResponderSession};
+use crate::memory::span::{RequestScratch, SpanBuf, Spans};
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};
-use crate::queues::address::Address;
-use crate::queues::outcome::{Outcome, Reply, Wait};
-use crate::queues::qp_state::State;
-use crate::queues::requester::Requester;
-use crate::queues::wqe::{Op, Request};
-use crate::reason::Reason;
+use crate::queues::address::DatagramAddress;
+use crate::queues::outcome::{PeerReply, WaitCause, WqeOutcome};
+use crate::queues::qp_state::QueuePairState;
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::{SqOp, WqeRef};
+use crate::reason::WcReason;
 
 impl Qp {
     /// [`Qp::run_queue`] for datagrams.
@@ -49,10 +49,10 @@ impl Qp {
         let is_group = first.is_group() && !is_on_wire;
         let group = is_group.then(|| self.pd.context.device.members(&first.gid));
         let mut receivers = match &group {
-            Some(members) => Receivers::Group(members),
+            Some(members) => DatagramReceivers::Group(members),
             // This thread may wait for room to send, and what receives there wants the lock.
-            None if is_on_wire => Receivers::One(None),
-            None => Receivers::One(self.find(peer, &first).map(Session::open)),
+            None if is_on_wire => DatagramReceivers::One(None),
+            None => DatagramReceivers::One(self.find(peer, &first).map(ResponderSession::open)),
         };
         let mut execution = Execution::new();
         let mut parts = SqParts { requester, counters, scratch };
@@ -63,7 +63,7 @@ impl Qp {
                 self.flush_pending(pending, &mut execution);
                 break;
             }
-            if self.state() != State::Rts || parts.requester.waits.is_some() {
+            if self.state() != QueuePairState::Rts || parts.requester.waits.is_some() {
                 goes_on = false;
                 break;
             }
@@ -95,16 +95,16 @@ impl Qp {
     fn execute_datagram<'a>(
         self: &Arc<Qp>,
         parts: &mut SqParts<'_>,
-        receivers: Option<&mut Receivers<'a>>,
+        receivers: Option<&mut DatagramReceivers<'a>>,
         execution: &mut Execution<'a>,
-        request: &Request<'_>,
-        to: &(Address, u32),
-    ) -> Outcome {
+        request: &WqeRef<'_>,
+        to: &(DatagramAddress, u32),
+    ) -> WqeOutcome {
         let SqParts { requester, scratch, .. } = parts;
-        let Scratch { local, remote: room } = &mut **scratch;
+        let RequestScratch { local, remote: room } = &mut **scratch;
         let local = match self.check_datagram(requester, request, &to.0, local) {
             Ok(local) => local,
-            Err(reason) => return Outcome::Failed(reason),
+            Err(reason) => return WqeOutcome::Failed(reason),
         };
         let local = local.as_slice();
         if self.is_foreign(&to.0) && receivers.is_some() {
@@ -117,22 +117,22 @@ impl Qp {
         let is_group = to.0.is_group() && self.wire_to(&to.0).is_none();
         if is_group && !self.has_met_members(requester) {
             execution.deferred.push(WorkItem::MeetMembers(Arc::clone(self)));
-            return Outcome::Blocked(Wait::Meeting, None);
+            return WqeOutcome::Blocked(WaitCause::Meeting, None);
         }
         let from = (self.num, requester.psn);
-        let message = Message::new(request.wqe, from, (local, request.len()), Some(to));
+        let message = InboundRequest::new(request.wqe, from, (local, request.len()), Some(to));
         let outcome = match receivers {
-            None => Outcome::Dropped,
-            Some(Receivers::Group(members)) => {
+            None => WqeOutcome::Dropped,
+            Some(DatagramReceivers::Group(members)) => {
                 self.send_to_group(requester, members, &message, room, execution)
             }
-            Some(Receivers::One(session)) => {
+            Some(DatagramReceivers::One(session)) => {
                 let Execution { writer, deferred } = execution;
                 let reply = session.as_mut().map(|s| s.deliver(&message, room, writer, deferred));
-                if reply == Some(Reply::Done) { Outcome::Done } else { Outcome::Dropped }
+                if reply == Some(PeerReply::Done) { WqeOutcome::Done } else { WqeOutcome::Dropped }
             }
         };
-        if !matches!(outcome, Outcome::Blocked(..)) {
+        if !matches!(outcome, WqeOutcome::Blocked(..)) {
             requester.advance_psn(1);
         }
         outcome
@@ -142,28 +142,28 @@ impl Qp {
     /// our domain, of at most one packet, with memory that may be read.
     fn check_datagram<'s>(
         &self,
-        requester: &Requester,
-        request: &'s Request<'_>,
-        to: &Address,
+        requester: &RequesterState,
+        request: &'s WqeRef<'_>,
+        to: &DatagramAddress,
         room: &'s mut SpanBuf,
-    ) -> Result<Spans<'s>, Reason> {
+    ) -> Result<Spans<'s>, WcReason> {
         let len = request.len();
-        if request.wqe.op != Op::Send || to.pd != self.pd.id {
-            return Err(Reason::Operation);
+        if request.wqe.op != SqOp::Send || to.pd != self.pd.id {
+            return Err(WcReason::Operation);
         }
         if len > self.pd.context.device.mtu() {
-            return Err(Reason::TooLong);
+            return Err(WcReason::TooLong);
         }
         self.local(requester, request, len, room)
     }
 
     /// The queue pair at an address, if there is one; `last` is where the previous
     /// datagram went.
-    fn find<'a>(&self, last: &'a mut Option<Arc<Qp>>, to: &Address) -> Option<&'a Arc<Qp>> {
+    fn find<'a>(&self, last: &'a mut Option<Arc<Qp>>, to: &DatagramAddress) -> Option<&'a Arc<Qp>> {
         if to.gid != self.pd.context.device.gid() || self.is_foreign(to) {
             return None;
         }
-        let known = |qp: &Arc<Qp>| qp.num == to.qpn && qp.state() != State::Destroyed;
+        let known = |qp: &Arc<Qp>| qp.num == to.qpn && qp.state() != QueuePairState::Destroyed;
         if !last.as_ref().is_some_and(known) {
             *last = self.pd.context.device.qps.get(to.qpn);
         }
@@ -172,7 +172,11 @@ impl Qp {
 
     /// The queue pair that a message goes to: the one at the address of a datagram, or
     /// else the peer.
-    pub(crate) fn resolve<'a>(&self, sq: &'a mut Sq, to: Option<&Address>) -> Option<&'a Arc<Qp>> {
+    pub(crate) fn resolve<'a>(
+        &self,
+        sq: &'a mut Sq,
+        to: Option<&DatagramAddress>,
+    ) -> Option<&'a Arc<Qp>> {
         match to {
             Some(to) => self.find(&mut sq.peer, to),
             None => {

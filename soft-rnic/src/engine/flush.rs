@@ -6,11 +6,11 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::engine::execution::Execution;
-use crate::objects::cq::{Completion, CqWriter};
+use crate::objects::cq::{CqEntry, CqWriter};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::State;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QueuePairState;
 
 impl Qp {
     /// Completes all that waits in an erroneous queue pair with flush errors, in
@@ -35,7 +35,7 @@ impl Qp {
             let _ = remote.reclaim(&sq.pending);
             remote.give_up();
         }
-        if self.state() == State::Err {
+        if self.state() == QueuePairState::Err {
             // An unreliable connection may go on after SQE.
             sq.end_wire();
         }
@@ -49,7 +49,7 @@ impl Qp {
     /// Completes what waits in the send queue, in order.
     pub(crate) fn flush_pending<'a>(
         self: &'a Arc<Qp>,
-        pending: &mut Pending,
+        pending: &mut PendingWqes,
         execution: &mut Execution<'a>,
     ) {
         while let Some(request) = pending.front() {
@@ -62,7 +62,7 @@ impl Qp {
     /// this queue pair takes nothing more from it.
     pub(crate) fn flush_receives(self: &Arc<Qp>, deferred: &mut DeferredWork) {
         let mut responder = self.responder.lock();
-        if self.state() != State::Err {
+        if self.state() != QueuePairState::Err {
             return;
         }
         // The message that was coming does not come any more.
@@ -88,7 +88,7 @@ impl Qp {
         }
     }
 
-    fn flushed_receive(&self, wr_id: u64) -> Completion {
+    fn flushed_receive(&self, wr_id: u64) -> CqEntry {
         self.completion(wr_id, Some(self.flush_reason()), ibv_wc_opcode::IBV_WC_RECV, 0)
     }
 }

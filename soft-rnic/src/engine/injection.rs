@@ -15,13 +15,13 @@ use std::sync::Arc;
 use verbs_sys::ibv_event_type;
 
 use crate::engine::execution::{Execution, SqParts, rnr_nak};
-use crate::engine::link::{Link, Step};
-use crate::faults::queue::{Exposure, Fault};
+use crate::engine::link::{SendAttempt, SqLink};
+use crate::faults::queue::{Exposure, InjectedFault};
 use crate::objects::state::{Device, Qp};
-use crate::queues::outcome::{Outcome, Wait};
-use crate::queues::wqe::{Request, Wqe};
-use crate::reason::{Cause, Reason};
-use crate::timing::simulation::State;
+use crate::queues::outcome::{WaitCause, WqeOutcome};
+use crate::queues::wqe::{Wqe, WqeRef};
+use crate::reason::{Cause, WcReason};
+use crate::timing::simulation::SimulationState;
 use crate::timing::timer::response_timeout_ns;
 use crate::trace::layout::wait;
 
@@ -33,7 +33,7 @@ const RNR_CODE: u8 = 1;
 impl Qp {
     /// The fault that strikes a request, before which all others were sent.
     #[cold]
-    pub(crate) fn next_fault(&self, wqe: &Wqe) -> Option<Fault> {
+    pub(crate) fn next_fault(&self, wqe: &Wqe) -> Option<InjectedFault> {
         let is_sent = !wqe.op.is_local();
         let exposure = Exposure {
             is_sent,
@@ -48,17 +48,17 @@ impl Qp {
     #[cold]
     pub(crate) fn meet_fault<'a>(
         self: &'a Arc<Qp>,
-        link: &mut impl Link<'a>,
+        link: &mut impl SqLink<'a>,
         parts: &mut SqParts<'_>,
-        request: &Request<'_>,
+        request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
-    ) -> Option<Step> {
+    ) -> Option<SendAttempt> {
         let fault = self.next_fault(request.wqe)?;
         if link.sent() > 0 {
             // The retries are those of the oldest request.
-            return Some(Step::Later);
+            return Some(SendAttempt::Later);
         }
-        Some(Step::Ended(self.strike(parts, fault, |parts, arrives| {
+        Some(SendAttempt::Ended(self.strike(parts, fault, |parts, arrives| {
             link.advance_lossy(self, parts, request, execution, arrives)
         })))
     }
@@ -68,52 +68,52 @@ impl Qp {
     pub(crate) fn strike(
         self: &Arc<Qp>,
         parts: &mut SqParts<'_>,
-        fault: Fault,
-        mut execute: impl FnMut(&mut SqParts<'_>, bool) -> Outcome,
-    ) -> Outcome {
+        fault: InjectedFault,
+        mut execute: impl FnMut(&mut SqParts<'_>, bool) -> WqeOutcome,
+    ) -> WqeOutcome {
         let mut delay_ns = 0;
         if let Some(faults) = &self.faults {
             let mut faults = faults.lock();
             faults.strike(fault);
             delay_ns = faults.delay_ns();
         }
-        if fault == Fault::Loss {
+        if fault == InjectedFault::Loss {
             let outcome = execute(parts, false);
             // One that waits has not been sent, and is lost when it is.
-            parts.counters.faults += u64::from(!matches!(outcome, Outcome::Blocked(..)));
-            parts.counters.lost += u64::from(outcome == Outcome::Dropped);
+            parts.counters.faults += u64::from(!matches!(outcome, WqeOutcome::Blocked(..)));
+            parts.counters.lost += u64::from(outcome == WqeOutcome::Dropped);
             return outcome;
         }
         parts.counters.faults += 1;
         match fault {
-            Fault::Delay => Outcome::Blocked(Wait::Delay, Some(delay_ns)),
-            Fault::Rnr => unanswered(parts, true),
-            Fault::Retry => unanswered(parts, false),
-            Fault::Flush | Fault::Loss => {
-                if self.enter_error(Cause::request(Reason::InjectedFlush)) {
+            InjectedFault::Delay => WqeOutcome::Blocked(WaitCause::Delay, Some(delay_ns)),
+            InjectedFault::Rnr => unanswered(parts, true),
+            InjectedFault::Retry => unanswered(parts, false),
+            InjectedFault::Flush | InjectedFault::Loss => {
+                if self.enter_error(Cause::request(WcReason::InjectedFlush)) {
                     self.raise(ibv_event_type::IBV_EVENT_QP_FATAL);
                 }
-                Outcome::Failed(Reason::InjectedFlush)
+                WqeOutcome::Failed(WcReason::InjectedFlush)
             }
         }
     }
 
     /// The reason of a failure, which a fault may have brought about.
-    pub(crate) fn injected(&self, reason: Reason) -> Reason {
+    pub(crate) fn injected(&self, reason: WcReason) -> WcReason {
         let is_struck = || self.faults.as_ref().is_some_and(|faults| faults.lock().is_struck());
         match reason {
-            Reason::Rnr if is_struck() => Reason::InjectedRnr,
-            Reason::NoResponse if is_struck() => Reason::InjectedLoss,
+            WcReason::Rnr if is_struck() => WcReason::InjectedRnr,
+            WcReason::NoResponse if is_struck() => WcReason::InjectedLoss,
             reason => reason,
         }
     }
 
     /// The reason that a trace gives for a wait.
-    pub(crate) fn wait_reason(&self, wait: Wait) -> u32 {
+    pub(crate) fn wait_reason(&self, wait: WaitCause) -> u32 {
         let is_struck = self.faults.as_ref().is_some_and(|faults| faults.lock().is_struck());
         match wait {
-            Wait::Rnr if is_struck => wait::INJECTED_RNR,
-            Wait::Response if is_struck => wait::INJECTED_LOSS,
+            WaitCause::Rnr if is_struck => wait::INJECTED_RNR,
+            WaitCause::Response if is_struck => wait::INJECTED_LOSS,
             _ => wait.reason(),
         }
     }
@@ -121,12 +121,12 @@ impl Qp {
 
 /// Executes a request of a reliable connection, with the faults that a simulated device injects.
 pub(crate) fn execute_faulty(
-    sim: &State,
+    sim: &SimulationState,
     device: &Device,
     parts: &mut SqParts<'_>,
-    request: &Request<'_>,
-    execute: impl FnOnce(&mut SqParts<'_>) -> Outcome,
-) -> Outcome {
+    request: &WqeRef<'_>,
+    execute: impl FnOnce(&mut SqParts<'_>) -> WqeOutcome,
+) -> WqeOutcome {
     if let Some(outcome) = delay(device, parts) {
         return outcome;
     }
@@ -137,8 +137,8 @@ pub(crate) fn execute_faulty(
         return unanswered(parts, is_refused);
     }
     // A request that the responder has done already is only acknowledged again.
-    let outcome = if is_done { Outcome::Done } else { execute(parts) };
-    if outcome == Outcome::Done && sim.strikes(sim.faults.lost_response / 2.0) {
+    let outcome = if is_done { WqeOutcome::Done } else { execute(parts) };
+    if outcome == WqeOutcome::Done && sim.strikes(sim.faults.lost_response / 2.0) {
         parts.counters.faults += 1;
         parts.requester.done = true;
         return no_response(parts);
@@ -147,20 +147,20 @@ pub(crate) fn execute_faulty(
 }
 
 /// The delay of a request on a simulated device, if one strikes now.
-pub(crate) fn delay(device: &Device, parts: &mut SqParts<'_>) -> Option<Outcome> {
+pub(crate) fn delay(device: &Device, parts: &mut SqParts<'_>) -> Option<WqeOutcome> {
     let sim = device.sim()?;
     sim.strikes(sim.faults.delay).then(|| {
         parts.counters.faults += 1;
-        Outcome::Blocked(Wait::Delay, Some(1 + sim.below(DELAY_NS)))
+        WqeOutcome::Blocked(WaitCause::Delay, Some(1 + sim.below(DELAY_NS)))
     })
 }
 
 /// A request that a fault keeps from the responder, as if that was not ready or did not answer.
-fn unanswered(parts: &mut SqParts<'_>, is_rnr: bool) -> Outcome {
+fn unanswered(parts: &mut SqParts<'_>, is_rnr: bool) -> WqeOutcome {
     parts.requester.started = true;
     if is_rnr { rnr_nak(parts.requester, RNR_CODE) } else { no_response(parts) }
 }
 
-fn no_response(parts: &SqParts<'_>) -> Outcome {
-    Outcome::Blocked(Wait::Response, response_timeout_ns(parts.requester.timeout))
+fn no_response(parts: &SqParts<'_>) -> WqeOutcome {
+    WqeOutcome::Blocked(WaitCause::Response, response_timeout_ns(parts.requester.timeout))
 }

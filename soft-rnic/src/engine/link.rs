@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
 use crate::objects::state::Qp;
-use crate::queues::outcome::Outcome;
-use crate::queues::pending::Pending;
-use crate::queues::wqe::Request;
+use crate::queues::outcome::WqeOutcome;
+use crate::queues::pending::PendingWqes;
+use crate::queues::wqe::WqeRef;
 
 /// The result of an attempt to send a request.
-pub(crate) enum Step {
+pub(crate) enum SendAttempt {
     /// It waits for its reply.
     Sent,
     /// Nothing now: what goes before it has to be over, or there is no room.
     Later,
-    Ended(Outcome),
+    Ended(WqeOutcome),
 }
 
 /// A send queue's hold on its peer, for a list of requests: what they share is taken once.
-pub(crate) trait Link<'a> {
+pub(crate) trait SqLink<'a> {
     /// Returns the number of requests, from the head of the queue on, that wait for their replies.
     fn sent(&self) -> u32 {
         0
@@ -34,10 +34,10 @@ pub(crate) trait Link<'a> {
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &Request<'_>,
+        request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
-    ) -> Step {
-        Step::Ended(self.advance_lossy(qp, parts, request, execution, true))
+    ) -> SendAttempt {
+        SendAttempt::Ended(self.advance_lossy(qp, parts, request, execution, true))
     }
 
     /// Sends a request of an unreliable transport into a network that may have lost it already
@@ -46,11 +46,11 @@ pub(crate) trait Link<'a> {
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &Request<'_>,
+        request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
         arrives: bool,
-    ) -> Outcome;
+    ) -> WqeOutcome;
 
     /// Gives up what was sent: its memory is the program's when this returns.
-    fn give_up(&mut self, _: &Pending, _: &mut Execution<'a>) {}
+    fn give_up(&mut self, _: &PendingWqes, _: &mut Execution<'a>) {}
 }

@@ -18,16 +18,16 @@
 use std::sync::Arc;
 
 use crate::engine::execution::Execution;
-use crate::memory::mws::Ending;
+use crate::memory::mws::BindingEnd;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::mw_table::{Asker, Refused};
+use crate::objects::mw_table::{Asker, MwRefused};
 use crate::objects::state::{Qp, Settling, Sq};
 use crate::peers::process::serving::Serving;
-use crate::queues::outcome::{Outcome, Wait};
-use crate::queues::qp_state::Transport;
-use crate::queues::requester::Requester;
-use crate::queues::wqe::{Op, Wqe};
-use crate::reason::Reason;
+use crate::queues::outcome::{WaitCause, WqeOutcome};
+use crate::queues::qp_state::QpTransport;
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::{SqOp, Wqe};
+use crate::reason::WcReason;
 
 /// Nanoseconds to the second look at accesses of other processes, and how often that is doubled.
 const LOOK_NS: u64 = 50_000;
@@ -38,38 +38,42 @@ impl Qp {
     #[cold]
     pub(crate) fn execute_local(
         self: &Arc<Qp>,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         execution: &mut Execution<'_>,
         wqe: &Wqe,
-    ) -> Outcome {
+    ) -> WqeOutcome {
         requester.started = true;
         let unsettled = match wqe.op {
-            Op::BindMw => self.bind(requester, wqe),
+            SqOp::BindMw => self.bind(requester, wqe),
             _ => self.end_binding(requester, wqe),
         };
         requester.ending = None;
         match (unsettled, wqe.op) {
-            (Ok(None), _) => Outcome::Done,
+            (Ok(None), _) => WqeOutcome::Done,
             (Ok(Some(ending)), _) => {
                 requester.ending = Some(ending);
                 execution.deferred.push(WorkItem::Settle(Arc::clone(self), ending));
-                Outcome::Blocked(Wait::Settling, None)
+                WqeOutcome::Blocked(WaitCause::Settling, None)
             }
-            (Err(Refused), Op::BindMw) => Outcome::Failed(Reason::Bind),
-            (Err(Refused), _) => Outcome::Failed(Reason::Invalidate),
+            (Err(MwRefused), SqOp::BindMw) => WqeOutcome::Failed(WcReason::Bind),
+            (Err(MwRefused), _) => WqeOutcome::Failed(WcReason::Invalidate),
         }
     }
 
-    fn bind(&self, requester: &Requester, wqe: &Wqe) -> Result<Option<Ending>, Refused> {
+    fn bind(&self, requester: &RequesterState, wqe: &Wqe) -> Result<Option<BindingEnd>, MwRefused> {
         let device = &self.pd.context.device;
         // An unreliable connection takes what any queue pair sends.
-        let peer = if self.transport == Transport::Rc { requester.dest_qpn } else { 0 };
+        let peer = if self.transport == QpTransport::Rc { requester.dest_qpn } else { 0 };
         let asker = Asker { qpn: self.num, pd: self.pd.id, peer };
         device.mrs.bind(&wqe.bind(), asker, device.peers.as_ref())
     }
 
     /// Ends a binding, or continues the wait for what this request has ended.
-    fn end_binding(&self, requester: &Requester, wqe: &Wqe) -> Result<Option<Ending>, Refused> {
+    fn end_binding(
+        &self,
+        requester: &RequesterState,
+        wqe: &Wqe,
+    ) -> Result<Option<BindingEnd>, MwRefused> {
         let device = &self.pd.context.device;
         let ending = match requester.ending {
             Some(ending) => ending,
@@ -80,11 +84,11 @@ impl Qp {
 
     /// Resumes a queue that waits for the end of accesses under the key of a window, if they
     /// are over. No lock of a queue may be held.
-    pub(crate) fn settle_mws(self: &Arc<Qp>, ending: Ending, deferred: &mut DeferredWork) {
+    pub(crate) fn settle_mws(self: &Arc<Qp>, ending: BindingEnd, deferred: &mut DeferredWork) {
         // A holder in a blocking section is at another request.
         let Some(mut sq) = self.sq_unless_blocked() else { return };
         // It may have been flushed since.
-        let waits = matches!(sq.requester.waits, Some((Wait::Settling, _)));
+        let waits = matches!(sq.requester.waits, Some((WaitCause::Settling, _)));
         if !waits || sq.requester.ending != Some(ending) {
             return;
         }
@@ -95,7 +99,7 @@ impl Qp {
             let delay = LOOK_NS << looks.min(DOUBLINGS);
             let looks = looks.saturating_add(1);
             sq.settling = Some(Box::new(Settling { ending, insiders, looks }));
-            sq.requester.waits = Some((Wait::Settling, device.arm(self.num, Some(delay))));
+            sq.requester.waits = Some((WaitCause::Settling, device.arm(self.num, Some(delay))));
             return;
         }
         sq.requester.waits = None;

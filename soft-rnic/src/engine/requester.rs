@@ -16,38 +16,43 @@ use verbs_sys::*;
 
 use crate::engine::execution::{Execution, SqParts, packets, rnr_nak};
 use crate::engine::injection::execute_faulty;
-use crate::engine::link::{Link, Step};
+use crate::engine::link::{SendAttempt, SqLink};
 use crate::limits;
 use crate::memory::lists::{resolve, resolve_any, resolve_one};
 use crate::memory::mr_table::LOCAL_WRITE;
 use crate::memory::on_demand::bring;
-use crate::memory::span::{STAGED, Span, SpanBuf, Spans};
-use crate::objects::cq::Completion;
+use crate::memory::span::{MemSpan, STAGED, SpanBuf, Spans};
+use crate::objects::cq::CqEntry;
 use crate::objects::deferred_work::WorkItem;
 use crate::objects::state::Qp;
-use crate::queues::outcome::{Outcome, Reply, Wait};
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::State;
-use crate::queues::requester::Requester;
-use crate::queues::wqe::{Request, Wqe};
-use crate::reason::{Cause, Reason};
+use crate::queues::outcome::{PeerReply, WaitCause, WqeOutcome};
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QueuePairState;
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::{Wqe, WqeRef};
+use crate::reason::{Cause, WcReason};
 use crate::timing::timer::response_timeout_ns;
 
 impl Qp {
     /// Judges a reply: returns the outcome of its request.
     #[inline]
-    pub(crate) fn judge(&self, requester: &mut Requester, reply: Reply, len: u64) -> Outcome {
+    pub(crate) fn judge(
+        &self,
+        requester: &mut RequesterState,
+        reply: PeerReply,
+        len: u64,
+    ) -> WqeOutcome {
         match reply {
-            Reply::Done => {
+            PeerReply::Done => {
                 requester.advance_psn(packets(len, requester.mtu_shift));
-                Outcome::Done
+                WqeOutcome::Done
             }
             _ if !self.transport.is_reliable() => judge_unreliable(requester, reply, len),
-            Reply::Refused(reason) => Outcome::Failed(reason),
-            Reply::Silence | Reply::Again => {
-                Outcome::Blocked(Wait::Response, response_timeout_ns(requester.timeout))
+            PeerReply::Refused(reason) => WqeOutcome::Failed(reason),
+            PeerReply::Silence | PeerReply::Again => {
+                WqeOutcome::Blocked(WaitCause::Response, response_timeout_ns(requester.timeout))
             }
-            Reply::Rnr(timer) => rnr_nak(requester, timer),
+            PeerReply::Rnr(timer) => rnr_nak(requester, timer),
         }
     }
 
@@ -56,11 +61,11 @@ impl Qp {
     #[inline(always)]
     pub(crate) fn local<'s>(
         &self,
-        requester: &Requester,
-        request: &'s Request<'_>,
+        requester: &RequesterState,
+        request: &'s WqeRef<'_>,
         len: u64,
         room: &'s mut SpanBuf,
-    ) -> Result<Spans<'s>, Reason> {
+    ) -> Result<Spans<'s>, WcReason> {
         self.local_unless(requester, request, len, room, |access, spans| {
             self.on_demand(request, access, len, spans)
         })
@@ -68,10 +73,10 @@ impl Qp {
 
     /// [`local`](Self::local). `rare` decides about memory that may be on demand.
     #[inline(always)]
-    pub(crate) fn local_unless<'s, E: From<Reason>>(
+    pub(crate) fn local_unless<'s, E: From<WcReason>>(
         &self,
-        requester: &Requester,
-        request: &'s Request<'_>,
+        requester: &RequesterState,
+        request: &'s WqeRef<'_>,
         len: u64,
         room: &'s mut SpanBuf,
         rare: impl FnOnce(u32, Spans<'s>) -> Result<Spans<'s>, E>,
@@ -79,10 +84,10 @@ impl Qp {
         let wqe = request.wqe;
         if len > limits::MAX_MESSAGE || (wqe.op.is_atomic() && len != 8) {
             let is_too_long = len > limits::MAX_MESSAGE;
-            return Err(if is_too_long { Reason::TooLong } else { Reason::AtomicLength }.into());
+            return Err(if is_too_long { WcReason::TooLong } else { WcReason::AtomicLength }.into());
         }
         if wqe.op.is_response() && requester.max_rd_atomic == 0 {
-            return Err(Reason::NoReads.into());
+            return Err(WcReason::NoReads.into());
         }
         let mut spans = room.start();
         if wqe.inline {
@@ -106,12 +111,12 @@ impl Qp {
     #[cold]
     fn on_demand<'s>(
         &self,
-        request: &Request<'_>,
+        request: &WqeRef<'_>,
         access: u32,
         len: u64,
         mut spans: Spans<'s>,
-    ) -> Result<Spans<'s>, Reason> {
-        let gone = Reason::LocalGone;
+    ) -> Result<Spans<'s>, WcReason> {
+        let gone = WcReason::LocalGone;
         self.find_on_demand(request, access, len, &mut spans)?;
         let is_response = request.wqe.op.is_response();
         if !bring(spans.as_slice(), is_response) {
@@ -127,10 +132,10 @@ impl Qp {
     /// before.
     pub(crate) fn local_again<'s>(
         &self,
-        requester: &Requester,
-        request: &'s Request<'_>,
+        requester: &RequesterState,
+        request: &'s WqeRef<'_>,
         room: &'s mut SpanBuf,
-    ) -> Result<Spans<'s>, Reason> {
+    ) -> Result<Spans<'s>, WcReason> {
         let len = request.len();
         self.local_unless(requester, request, len, room, |access, mut spans| {
             self.find_on_demand(request, access, len, &mut spans).map(|()| spans)
@@ -140,11 +145,11 @@ impl Qp {
     #[cold]
     pub(crate) fn find_on_demand(
         &self,
-        request: &Request<'_>,
+        request: &WqeRef<'_>,
         access: u32,
         len: u64,
         spans: &mut Spans<'_>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), WcReason> {
         let (mrs, list) = (&self.pd.context.device.mrs, request.sges.iter().copied());
         let found = resolve_any(mrs, self.pd.id, list, len, access, spans);
         found.ok_or_else(|| self.local_denial(request))
@@ -152,7 +157,7 @@ impl Qp {
 
     /// The reason why the memory of a request may not be accessed.
     #[cold]
-    pub(crate) fn local_denial(&self, request: &Request<'_>) -> Reason {
+    pub(crate) fn local_denial(&self, request: &WqeRef<'_>) -> WcReason {
         let access = if request.wqe.op.is_response() { LOCAL_WRITE } else { 0 };
         let mrs = &self.pd.context.device.mrs;
         mrs.denial_of(self.pd.id, request.sges, request.len(), access).1.local()
@@ -167,12 +172,12 @@ impl Qp {
         execution: &mut Execution<'a>,
         wqe: &Wqe,
         len: u64,
-        outcome: Outcome,
+        outcome: WqeOutcome,
     ) -> bool {
         match outcome {
-            Outcome::Done | Outcome::Dropped => {
+            WqeOutcome::Done | WqeOutcome::Dropped => {
                 sq.counters.requests += 1;
-                sq.counters.dropped += u64::from(outcome == Outcome::Dropped);
+                sq.counters.dropped += u64::from(outcome == WqeOutcome::Dropped);
                 sq.counters.bytes += len;
                 sq.requester.next_request();
                 if wqe.signaled {
@@ -190,11 +195,11 @@ impl Qp {
         sq: &mut SqParts<'_>,
         execution: &mut Execution<'a>,
         wqe: &Wqe,
-        outcome: Outcome,
+        outcome: WqeOutcome,
     ) -> bool {
         match outcome {
-            Outcome::Done | Outcome::Dropped => true,
-            Outcome::Failed(reason) => {
+            WqeOutcome::Done | WqeOutcome::Dropped => true,
+            WqeOutcome::Failed(reason) => {
                 sq.counters.requests += 1;
                 if reason.status() == ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR {
                     sq.counters.rnr_naks += 1;
@@ -206,8 +211,8 @@ impl Qp {
                 self.fail(execution, wqe, reason);
                 true
             }
-            Outcome::Blocked(wait, delay) => {
-                if wait == Wait::Rnr {
+            WqeOutcome::Blocked(wait, delay) => {
+                if wait == WaitCause::Rnr {
                     sq.counters.rnr_naks += 1;
                 }
                 let token = self.pd.context.device.arm(self.num, delay);
@@ -225,11 +230,11 @@ impl Qp {
     pub(crate) fn completion(
         &self,
         wr_id: u64,
-        failure: Option<Reason>,
+        failure: Option<WcReason>,
         opcode: ibv_wc_opcode,
         byte_len: u32,
-    ) -> Completion {
-        Completion {
+    ) -> CqEntry {
+        CqEntry {
             wr_id,
             failure,
             opcode,
@@ -249,7 +254,7 @@ impl Qp {
         execution: &mut Execution<'a>,
         wqe: &Wqe,
         len: u64,
-        failure: Option<Reason>,
+        failure: Option<WcReason>,
     ) {
         let completion = self.completion(wqe.wr_id, failure, wqe.op.wc_opcode(), len as u32);
         let owner = Some((&**self, wqe.position));
@@ -263,7 +268,7 @@ impl Qp {
         self: &'a Arc<Qp>,
         execution: &mut Execution<'a>,
         wqe: &Wqe,
-        reason: Reason,
+        reason: WcReason,
     ) {
         let reason = self.injected(reason);
         if let Some(faults) = &self.faults {
@@ -278,9 +283,9 @@ impl Qp {
     #[inline]
     pub(crate) fn run_over<'a>(
         self: &'a Arc<Qp>,
-        link: &mut impl Link<'a>,
+        link: &mut impl SqLink<'a>,
         parts: &mut SqParts<'_>,
-        pending: &mut Pending,
+        pending: &mut PendingWqes,
         execution: &mut Execution<'a>,
         only_one: bool,
     ) {
@@ -291,14 +296,15 @@ impl Qp {
                 self.flush_pending(pending, execution);
                 break;
             }
-            let resumes = state == State::Sqd && parts.requester.started && link.sent() == 0;
-            if !(state == State::Rts || resumes) || parts.requester.waits.is_some() {
+            let resumes =
+                state == QueuePairState::Sqd && parts.requester.started && link.sent() == 0;
+            if !(state == QueuePairState::Rts || resumes) || parts.requester.waits.is_some() {
                 break;
             }
             match self.try_over(link, parts, &request, execution) {
-                Step::Later => break,
-                Step::Sent => link.count_sent(),
-                Step::Ended(outcome) => {
+                SendAttempt::Later => break,
+                SendAttempt::Sent => link.count_sent(),
+                SendAttempt::Ended(outcome) => {
                     if !self.settle(parts, execution, request.wqe, request.len(), outcome) {
                         break;
                     }
@@ -313,11 +319,11 @@ impl Qp {
 
     fn try_over<'a>(
         self: &'a Arc<Qp>,
-        link: &mut impl Link<'a>,
+        link: &mut impl SqLink<'a>,
         parts: &mut SqParts<'_>,
-        request: &Request<'_>,
+        request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
-    ) -> Step {
+    ) -> SendAttempt {
         if self.has_faults
             && let Some(step) = self.meet_fault(link, parts, request, execution)
         {
@@ -326,8 +332,10 @@ impl Qp {
         if request.wqe.op.is_local() {
             // It completes in its turn, and no network has a part in it.
             return match link.sent() {
-                0 => Step::Ended(self.execute_local(parts.requester, execution, request.wqe)),
-                _ => Step::Later,
+                0 => {
+                    SendAttempt::Ended(self.execute_local(parts.requester, execution, request.wqe))
+                }
+                _ => SendAttempt::Later,
             };
         }
         self.check_execution(request.wqe);
@@ -339,7 +347,7 @@ impl Qp {
         let mut advance = |parts: &mut SqParts<'_>, arrives| {
             link.advance_lossy(self, parts, request, execution, arrives)
         };
-        Step::Ended(match device.sim().filter(|_| self.transport.is_reliable()) {
+        SendAttempt::Ended(match device.sim().filter(|_| self.transport.is_reliable()) {
             Some(sim) => execute_faulty(sim, device, parts, request, |parts| advance(parts, true)),
             None => self.send_unreliably(parts, request, None, advance),
         })
@@ -348,15 +356,15 @@ impl Qp {
 
 /// Judges a reply to a requester that takes silence for success.
 #[cold]
-fn judge_unreliable(requester: &mut Requester, reply: Reply, len: u64) -> Outcome {
-    if let Reply::Refused(reason) = reply
+fn judge_unreliable(requester: &mut RequesterState, reply: PeerReply, len: u64) -> WqeOutcome {
+    if let PeerReply::Refused(reason) = reply
         && reason.status() == ibv_wc_status::IBV_WC_LOC_PROT_ERR
     {
         // It is the requester's own memory, and no matter of the network's.
-        return Outcome::Failed(reason);
+        return WqeOutcome::Failed(reason);
     }
     requester.advance_psn(packets(len, requester.mtu_shift));
-    Outcome::Dropped
+    WqeOutcome::Dropped
 }
 
 /// Inline data lie where the entries say, in this process: they are the caller's until the
@@ -366,6 +374,6 @@ fn inline_spans(sges: &[ibv_sge], spans: &mut Spans<'_>) {
     for sge in sges.iter().filter(|sge| sge.length > 0) {
         let ptr = core::ptr::with_exposed_provenance_mut(sge.addr as usize);
         // SAFETY: they stay as long as their request, from which the spans are borrowed.
-        spans.push(unsafe { Span::private(ptr, sge.length as usize) });
+        spans.push(unsafe { MemSpan::private(ptr, sge.length as usize) });
     }
 }

@@ -1,6 +1,6 @@
 //! The responder: what a request does at the queue pair that it reaches.
 //!
-//! This is the boundary that a request crosses: [`Session`] is the requester's
+//! This is the boundary that a request crosses: [`ResponderSession`] is the requester's
 //! hold on its peer for a list of requests, and everything goes through it:
 //!
 //! ```text
@@ -27,27 +27,27 @@ mod xrc;
 use std::sync::Arc;
 
 use crate::lock::Guard;
-use crate::memory::span::{Span, SpanBuf};
+use crate::memory::span::{MemSpan, SpanBuf};
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{Qp, Responder, Srq};
-use crate::queues::outcome::Reply;
-use crate::queues::wqe::Op;
+use crate::objects::state::{Qp, ResponderState, Srq};
+use crate::queues::outcome::PeerReply;
+use crate::queues::wqe::SqOp;
 
-pub(crate) use delivery::Message;
-use delivery::{Data, Delivery};
+pub(crate) use delivery::InboundRequest;
+use delivery::{PayloadState, RequestDelivery};
 
 /// A list's hold on its peer: the lock of the receiving side, and that of its
 /// completion queue, taken once and kept.
-pub(crate) struct Session<'a> {
+pub(crate) struct ResponderSession<'a> {
     pub(crate) peer: &'a Arc<Qp>,
-    pub(crate) responder: Guard<'a, Responder>,
+    pub(crate) responder: Guard<'a, ResponderState>,
 }
 
-impl<'a> Session<'a> {
+impl<'a> ResponderSession<'a> {
     #[inline]
-    pub(crate) fn open(peer: &'a Arc<Qp>) -> Session<'a> {
-        Session { peer, responder: peer.responder.lock() }
+    pub(crate) fn open(peer: &'a Arc<Qp>) -> ResponderSession<'a> {
+        ResponderSession { peer, responder: peer.responder.lock() }
     }
 
     /// Reports whether the peer takes a request from this queue pair with this PSN.
@@ -64,12 +64,12 @@ impl<'a> Session<'a> {
     #[cold]
     pub(crate) fn judge_unread(
         &mut self,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         srqn: Option<u32>,
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-    ) -> Result<bool, Reply> {
+    ) -> Result<bool, PeerReply> {
         let is_one_senders = self.peer.srq.is_none() && self.peer.transport.is_reliable();
         let takes_parts = srqn.is_none() && is_one_senders && self.peer.check().is_none();
         let (named, op) = (srqn.map(|srqn| self.named(srqn)), message.wqe.op);
@@ -86,15 +86,15 @@ impl<'a> Session<'a> {
     #[cold]
     pub(crate) fn place_part(
         &mut self,
-        message: &Message<'_>,
-        (offset, part): (usize, Span<'_>),
+        message: &InboundRequest<'_>,
+        (offset, part): (usize, MemSpan<'_>),
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-    ) -> Result<u32, Reply> {
+    ) -> Result<u32, PeerReply> {
         let receive = self.responder.consumer.position();
         let mut delivery = self.delivery([], message, room, writer, deferred);
-        delivery.judge(Op::Send)?;
+        delivery.judge(SqOp::Send)?;
         delivery.place_part(offset, part);
         Ok(receive)
     }
@@ -103,12 +103,12 @@ impl<'a> Session<'a> {
     #[cold]
     pub(crate) fn deliver_xrc(
         &mut self,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         srqn: u32,
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-    ) -> Reply {
+    ) -> PeerReply {
         let srq = self.named(srqn);
         let mut delivery = self.delivery([srq.as_ref()], message, room, writer, deferred);
         match message.on_demand {
@@ -123,11 +123,11 @@ impl<'a> Session<'a> {
     #[inline(never)]
     pub(crate) fn deliver(
         &mut self,
-        message: &Message<'_>,
+        message: &InboundRequest<'_>,
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-    ) -> Reply {
+    ) -> PeerReply {
         let mut delivery = self.delivery([], message, room, writer, deferred);
         if message.on_demand {
             return delivery.carry_out_on_demand();
@@ -135,12 +135,12 @@ impl<'a> Session<'a> {
         // Code of its own for each operation: with the operation asked for at each step, a WRITE
         // takes 673 instructions (post to poll, 64 bytes, lists of 8) instead of 640.
         match message.wqe.op {
-            Op::Send => delivery.carry_out(Op::Send),
-            Op::Write => delivery.carry_out(Op::Write),
-            Op::Read => delivery.carry_out(Op::Read),
-            op @ (Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite) => delivery.carry_out(op),
+            SqOp::Send => delivery.carry_out(SqOp::Send),
+            SqOp::Write => delivery.carry_out(SqOp::Write),
+            SqOp::Read => delivery.carry_out(SqOp::Read),
+            op @ (SqOp::CompareSwap | SqOp::FetchAdd | SqOp::AtomicWrite) => delivery.carry_out(op),
             // They go to no peer.
-            Op::BindMw | Op::LocalInv => Reply::Silence,
+            SqOp::BindMw | SqOp::LocalInv => PeerReply::Silence,
         }
     }
 
@@ -148,21 +148,30 @@ impl<'a> Session<'a> {
     fn delivery<'d, const XRC: usize>(
         &'d mut self,
         named: [Option<&'d Arc<Srq>>; XRC],
-        message: &'d Message<'d>,
+        message: &'d InboundRequest<'d>,
         room: &'d mut SpanBuf,
         writer: &'d mut CqWriter<'a>,
         deferred: &'d mut DeferredWork,
-    ) -> Delivery<'d, 'a, XRC> {
+    ) -> RequestDelivery<'d, 'a, XRC> {
         let (peer, responder, room) = (self.peer, &mut *self.responder, room.start());
-        Delivery { peer, named, responder, room, message, writer, deferred, data: Data::AtHand }
+        RequestDelivery {
+            peer,
+            named,
+            responder,
+            room,
+            message,
+            writer,
+            deferred,
+            data: PayloadState::AtHand,
+        }
     }
 }
 
-impl<const XRC: usize> Delivery<'_, '_, XRC> {
+impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
     /// Checks a message whose data are not there yet: returns whether its buffers are not on demand,
     /// or the reply if it is refused.
-    fn judge(&mut self, op: Op) -> Result<bool, Reply> {
-        self.data = Data::Unread;
+    fn judge(&mut self, op: SqOp) -> Result<bool, PeerReply> {
+        self.data = PayloadState::Unread;
         match self.begin(op) {
             Ok(_) => Ok(!self.room.on_demand),
             Err(refusal) => Err(self.reject(refusal)),
@@ -170,7 +179,7 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
     }
 
     #[inline(always)]
-    fn carry_out(&mut self, op: Op) -> Reply {
+    fn carry_out(&mut self, op: SqOp) -> PeerReply {
         let begun = match self.begin(op) {
             Ok(begun) => begun,
             Err(refusal) => return self.reject(refusal),

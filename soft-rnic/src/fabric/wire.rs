@@ -4,8 +4,8 @@
 //! the lock of its send queue, and a responder under that of its receiving side:
 //!
 //! ```text
-//!   post ──> run_over ──> Requester ──> packets ──> Outbox ──> UDP
-//!   poll ──> Inbox ──> ICRC, parse ─┬─> Requester ──> completions, packets
+//!   post ──> run_over ──> Requester ──> packets ──> outbox ──> UDP
+//!   poll ──> inbox ──> ICRC, parse ─┬─> Requester ──> completions, packets
 //!                                   └─> Responder ──> memory, receives; answers behind the batch
 //! ```
 //!
@@ -14,8 +14,8 @@
 //! Threads that poll take received packets; where none does, the device's thread waits for packets
 //! ([`progress`]). Deadlines are the timer's. Multicast groups have sockets of their own ([`groups`]).
 //!
-//! **Locks**: what receives (`Wire::rx`), then a queue pair's, then what sends (`Wire::tx`). A
-//! packet for which the socket has no room waits in the outbox for later ones; where that is full
+//! **Locks**: what receives (`RoceWire::rx`), then a queue pair's, then what sends (`RoceWire::tx`).
+//! A packet for which the socket has no room waits in the outbox for later ones; where that is full
 //! it is lost, as any may be, and the window becomes smaller.
 //!
 //! Bytes go through memory of the device's own on their way out, and the ICRC is computed there: the

@@ -6,7 +6,7 @@ use std::sync::{Arc, Once};
 use crate::per_process::{PerProcess, variable};
 
 use super::VARIABLE;
-use super::plan::{Plan, SeededPlan};
+use super::plan::{FaultPlan, SeededPlan};
 use super::queue::QueueFaults;
 
 /// The plan, and how many queue pairs it has been applied to.
@@ -17,11 +17,11 @@ pub(crate) struct Injector {
 }
 
 impl Injector {
-    fn new(plan: Plan, seed: u64) -> Injector {
+    fn new(plan: FaultPlan, seed: u64) -> Injector {
         Injector { of: Arc::new(SeededPlan::new(plan, seed)), created: AtomicU32::new(0) }
     }
 
-    pub(crate) fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &FaultPlan {
         &self.of.plan
     }
 
@@ -62,7 +62,7 @@ pub(crate) fn injector() -> Option<Arc<Injector>> {
 
 #[cold]
 fn read(text: &str) -> Option<Injector> {
-    let plan: Plan = match text.parse() {
+    let plan: FaultPlan = match text.parse() {
         Ok(plan) => plan,
         Err(error) => {
             report(&format!("no faults are injected: {VARIABLE}: {error}"));

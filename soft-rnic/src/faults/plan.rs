@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use verbs_sys::ibv_event_type;
 
-use super::tally::Tally;
+use super::tally::FaultTally;
 
 /// Events by their names in a plan.
 macro_rules! events {
     ($($name:literal = $event:ident,)*) => {
-        /// The events that a plan can raise, as [`Plan`] calls them: those of the device and its
-        /// port.
+        /// The events that a plan can raise, as [`FaultPlan`] calls them: those of the device and
+        /// its port.
         pub const EVENTS: [&str; 8] = [$($name),*];
         /// The same, as the ABI calls them.
         pub(crate) const PORT_EVENTS: [ibv_event_type; 8] = [$(ibv_event_type::$event),*];
@@ -37,11 +37,12 @@ pub const LONGEST: Duration = Duration::from_secs(3600);
 /// Faults that strike, and their probabilities.
 ///
 /// ```
-/// use soft_rnic::faults::Plan;
+/// use soft_rnic::faults::FaultPlan;
 ///
-/// let plan: Plan = "rnr=0.01,retry=0.001,delay=0.1:50us,event=port_err@500ms,seed=7".parse().unwrap();
+/// let text = "rnr=0.01,retry=0.001,delay=0.1:50us,event=port_err@500ms,seed=7";
+/// let plan: FaultPlan = text.parse().unwrap();
 /// assert_eq!(plan.seed(), Some(7));
-/// assert!("rnr=2".parse::<Plan>().is_err());
+/// assert!("rnr=2".parse::<FaultPlan>().is_err());
 /// ```
 ///
 /// | | |
@@ -54,7 +55,7 @@ pub const LONGEST: Duration = Duration::from_secs(3600);
 /// | `event=NAME@TIME` | an event of [`EVENTS`], TIME after an open; up to [`MAX_EVENTS`] |
 /// | `seed=N` | what all of it is drawn from |
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Plan {
+pub struct FaultPlan {
     pub(super) rnr: f64,
     pub(super) retry: f64,
     pub(super) loss: f64,
@@ -65,7 +66,7 @@ pub struct Plan {
     seed: Option<u64>,
 }
 
-impl Plan {
+impl FaultPlan {
     /// The seed, if the plan has one.
     #[must_use]
     pub fn seed(&self) -> Option<u64> {
@@ -96,14 +97,14 @@ impl Plan {
 /// A plan, the seed that its faults are drawn from, and what it has done.
 #[derive(Debug)]
 pub(crate) struct SeededPlan {
-    pub(crate) plan: Plan,
+    pub(crate) plan: FaultPlan,
     pub(super) seed: u64,
-    pub(super) tally: Tally,
+    pub(super) tally: FaultTally,
 }
 
 impl SeededPlan {
-    pub(super) fn new(plan: Plan, seed: u64) -> SeededPlan {
-        SeededPlan { plan, seed, tally: Tally::default() }
+    pub(super) fn new(plan: FaultPlan, seed: u64) -> SeededPlan {
+        SeededPlan { plan, seed, tally: FaultTally::default() }
     }
 }
 
@@ -144,11 +145,11 @@ pub enum PlanError {
     Seed(String),
 }
 
-impl FromStr for Plan {
+impl FromStr for FaultPlan {
     type Err = PlanError;
 
-    fn from_str(text: &str) -> Result<Plan, PlanError> {
-        let (mut plan, mut seen) = (Plan::default(), Vec::new());
+    fn from_str(text: &str) -> Result<FaultPlan, PlanError> {
+        let (mut plan, mut seen) = (FaultPlan::default(), Vec::new());
         for part in text.split(',').map(str::trim) {
             let (name, value) =
                 part.split_once('=').ok_or_else(|| PlanError::Shape(part.into()))?;
@@ -162,7 +163,7 @@ impl FromStr for Plan {
     }
 }
 
-impl Plan {
+impl FaultPlan {
     fn set(&mut self, part: &str, name: &str, value: &str) -> Result<(), PlanError> {
         let probability = |value: &str| {
             let p = value.parse().ok().filter(|p| (0.0..=1.0).contains(p));

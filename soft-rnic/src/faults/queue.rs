@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::plan::{Plan, SeededPlan};
+use super::plan::{FaultPlan, SeededPlan};
 use super::tally::count;
 use host::random::Random;
 
 /// A fault that strikes a request. The number names it in the hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-pub(crate) enum Fault {
+pub(crate) enum InjectedFault {
     /// It waits first.
     Delay = 1,
     /// Its queue pair goes to the error state.
@@ -74,7 +74,7 @@ impl QueueFaults {
 
     /// The fault that strikes the request at this position of the queue now; none if it proceeds.
     /// Nothing counts until [`strike`](Self::strike) says that it did.
-    pub(crate) fn next(&mut self, position: u32, exposure: Exposure) -> Option<Fault> {
+    pub(crate) fn next(&mut self, position: u32, exposure: Exposure) -> Option<InjectedFault> {
         let number = self.before.wrapping_add(position).wrapping_sub(1);
         match number.wrapping_sub(self.newest).cast_signed() {
             ..0 => return None,
@@ -107,17 +107,17 @@ impl QueueFaults {
         (self.rnrs, self.losses) = (0, 0);
     }
 
-    fn drawn(&self, exposure: Exposure) -> Option<Fault> {
-        let plan: &Plan = &self.of.plan;
+    fn drawn(&self, exposure: Exposure) -> Option<InjectedFault> {
+        let plan: &FaultPlan = &self.of.plan;
         let Exposure { is_sent, is_reliable, takes_receive } = exposure;
         let kinds = [
-            (Fault::Delay, plan.delay, 0, !self.is_delayed),
-            (Fault::Flush, plan.flush, 0, true),
-            (Fault::Rnr, plan.rnr, self.rnrs, is_reliable && takes_receive),
-            (Fault::Retry, plan.retry, self.losses, is_reliable && is_sent),
-            (Fault::Loss, plan.loss, 0, !is_reliable && is_sent),
+            (InjectedFault::Delay, plan.delay, 0, !self.is_delayed),
+            (InjectedFault::Flush, plan.flush, 0, true),
+            (InjectedFault::Rnr, plan.rnr, self.rnrs, is_reliable && takes_receive),
+            (InjectedFault::Retry, plan.retry, self.losses, is_reliable && is_sent),
+            (InjectedFault::Loss, plan.loss, 0, !is_reliable && is_sent),
         ];
-        let strikes = |(fault, probability, nth, is_exposed): &(Fault, f64, u32, bool)| {
+        let strikes = |(fault, probability, nth, is_exposed): &(InjectedFault, f64, u32, bool)| {
             *is_exposed && self.draw(*fault, *nth).strikes(*probability)
         };
         kinds.iter().find(|kind| strikes(kind)).map(|kind| kind.0)
@@ -125,22 +125,22 @@ impl QueueFaults {
 
     /// Returns the random numbers that decide about the `nth` fault of its kind on the newest
     /// request.
-    fn draw(&self, fault: Fault, nth: u32) -> Random {
+    fn draw(&self, fault: InjectedFault, nth: u32) -> Random {
         let words = [self.ordinal.into(), self.newest.into(), fault as u64, nth.into()];
         let mix = |key: u64, word: u64| Random::new(key ^ word).next_u64();
         Random::new(words.into_iter().fold(self.of.seed, mix))
     }
 
     /// The fault has struck.
-    pub(crate) fn strike(&mut self, fault: Fault) {
+    pub(crate) fn strike(&mut self, fault: InjectedFault) {
         if !core::mem::replace(&mut self.was_struck, true) {
             count(&self.of.tally.struck);
         }
         match fault {
-            Fault::Delay => self.is_delayed = true,
-            Fault::Rnr => self.rnrs += 1,
-            Fault::Retry => self.losses += 1,
-            Fault::Flush | Fault::Loss => {}
+            InjectedFault::Delay => self.is_delayed = true,
+            InjectedFault::Rnr => self.rnrs += 1,
+            InjectedFault::Retry => self.losses += 1,
+            InjectedFault::Flush | InjectedFault::Loss => {}
         }
     }
 

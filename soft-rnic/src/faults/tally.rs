@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of requests.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct FaultTally {
     /// Requests that have had their turn.
     pub(super) requests: AtomicU64,
     /// Those of UC and UD.
@@ -20,7 +20,7 @@ pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Tally {
+impl FaultTally {
     /// In a line; of a plan that may have messages lost.
     pub(super) fn line(&self, has_loss: bool) -> String {
         // Relaxed: as above.

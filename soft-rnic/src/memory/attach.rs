@@ -4,11 +4,11 @@ use host::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::limits::MAX_SGE;
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 
 /// The direction in which the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum AttachDirection {
     /// From here into the other process.
     Into,
     /// From the other process to here.
@@ -26,8 +26,8 @@ const LAST: usize = 8;
 /// atomically only.
 pub(crate) unsafe fn attach(
     pid: i32,
-    way: Way,
-    here: &[Span<'_>],
+    way: AttachDirection,
+    here: &[MemSpan<'_>],
     there: u64,
     len: usize,
 ) -> Result<(), Errno> {
@@ -49,10 +49,10 @@ pub(crate) unsafe fn attach(
         // `local`, and what lies `there` in this process, were checked (see # Safety).
         let moved = unsafe {
             match way {
-                Way::Into => {
+                AttachDirection::Into => {
                     libc::process_vm_writev(pid, local.as_ptr(), n, &raw const remote, 1, 0)
                 }
-                Way::From => {
+                AttachDirection::From => {
                     libc::process_vm_readv(pid, local.as_ptr(), n, &raw const remote, 1, 0)
                 }
             }
@@ -70,7 +70,7 @@ pub(crate) unsafe fn attach(
 }
 
 /// Writes the pieces of `here` from `skip` up to `len`; returns their number.
-fn pieces(to: &mut [libc::iovec], here: &[Span<'_>], skip: usize, len: usize) -> usize {
+fn pieces(to: &mut [libc::iovec], here: &[MemSpan<'_>], skip: usize, len: usize) -> usize {
     let (mut at, mut n) = (0, 0);
     for span in here {
         let start = at.max(skip);
@@ -121,9 +121,9 @@ impl Proof {
     /// [`holds`](Self::holds), or why not: `EFAULT` if something else is there.
     pub(crate) fn check(&self, pid: i32) -> Result<(), Errno> {
         let mut seen = 0_u64;
-        let here = [Span::of_words(core::slice::from_mut(&mut seen))];
+        let here = [MemSpan::from_words(core::slice::from_mut(&mut seen))];
         // SAFETY: our own eight bytes.
-        unsafe { attach(pid, Way::From, &here, self.addr, 8) }?;
+        unsafe { attach(pid, AttachDirection::From, &here, self.addr, 8) }?;
         if seen == self.value { Ok(()) } else { Err(Errno::FAULT) }
     }
 }

@@ -12,7 +12,7 @@ use crate::check::report::number;
 use crate::memory::mr_table::{
     LOCAL_WRITE, MW, MrTable, NULL, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
 };
-use crate::reason::Reason;
+use crate::reason::WcReason;
 
 /// A reason why an access is not permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,25 +34,25 @@ pub(crate) enum Denial {
 
 impl Denial {
     /// The reason of the requester whose own memory it is, or of a receive request.
-    pub(crate) fn local(self) -> Reason {
+    pub(crate) fn local(self) -> WcReason {
         match self {
-            Denial::Key | Denial::Ended | Denial::QueuePair => Reason::LocalKey,
-            Denial::Domain => Reason::LocalDomain,
-            Denial::Range => Reason::LocalRange,
-            Denial::Rights(_) => Reason::LocalRight,
-            Denial::Gone => Reason::LocalGone,
+            Denial::Key | Denial::Ended | Denial::QueuePair => WcReason::LocalKey,
+            Denial::Domain => WcReason::LocalDomain,
+            Denial::Range => WcReason::LocalRange,
+            Denial::Rights(_) => WcReason::LocalRight,
+            Denial::Gone => WcReason::LocalGone,
         }
     }
 
     /// The reason of a requester that has asked for it.
-    pub(crate) fn remote(self) -> Reason {
+    pub(crate) fn remote(self) -> WcReason {
         match self {
-            Denial::Key => Reason::PeerKey,
-            Denial::Ended | Denial::QueuePair => Reason::PeerWindow,
-            Denial::Domain => Reason::PeerDomain,
-            Denial::Range => Reason::PeerRange,
-            Denial::Rights(_) => Reason::PeerRight,
-            Denial::Gone => Reason::PeerGone,
+            Denial::Key => WcReason::PeerKey,
+            Denial::Ended | Denial::QueuePair => WcReason::PeerWindow,
+            Denial::Domain => WcReason::PeerDomain,
+            Denial::Range => WcReason::PeerRange,
+            Denial::Rights(_) => WcReason::PeerRight,
+            Denial::Gone => WcReason::PeerGone,
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::memory::keys::KeyCache;
 use crate::memory::mws::Mws;
 use crate::memory::null_memory;
 use crate::memory::published::{PublishedMw, PublishedRegion};
-use crate::memory::span::{Hold, Span};
+use crate::memory::span::{Hold, MemSpan};
 use crate::{errno, limits};
 
 pub(crate) const CHUNK: usize = 1_024;
@@ -70,7 +70,7 @@ pub(crate) const NULL: u32 = 1 << 31;
 /// One registration, as the data path sees it. `key` 0 is "nothing here".
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Slot {
+pub(crate) struct MrSlot {
     pub(crate) key: AtomicU32,
     pub(crate) pd: AtomicU32,
     pub(crate) access: AtomicU32,
@@ -91,9 +91,9 @@ pub(crate) struct Slot {
     generation: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Slot>() == 64);
+const _: () = assert!(size_of::<MrSlot>() == 64);
 
-impl Slot {
+impl MrSlot {
     /// The entry of the region for other processes.
     pub(crate) fn published(&self) -> PublishedRegion {
         let (iova, access) =
@@ -130,7 +130,7 @@ pub(crate) struct View<'m> {
 impl<'m> View<'m> {
     /// The memory of this process that `addr .. addr + len` names, if the region covers it.
     #[inline(always)]
-    pub(crate) fn at(&self, addr: u64, len: u64) -> Option<Span<'m>> {
+    pub(crate) fn at(&self, addr: u64, len: u64) -> Option<MemSpan<'m>> {
         let offset = addr.wrapping_sub(self.iova);
         if offset > self.length || len > self.length - offset {
             return None;
@@ -139,21 +139,21 @@ impl<'m> View<'m> {
         let ptr = core::ptr::with_exposed_provenance_mut(addr.wrapping_add(self.delta) as usize);
         let len = len as usize;
         // SAFETY: it lies in the region, whose deregistration waits until `'m` is over.
-        Some(unsafe { Span::new(ptr, len, self.is_shared) })
+        Some(unsafe { MemSpan::new(ptr, len, self.is_shared) })
     }
 }
 
 /// A region and its key.
-pub(crate) struct Held<'m> {
+pub(crate) struct HeldRegion<'m> {
     hold: Hold<'m>,
     key: u32,
     view: View<'m>,
 }
 
-impl<'m> Held<'m> {
+impl<'m> HeldRegion<'m> {
     /// None yet.
-    pub(crate) fn new(hold: Hold<'m>) -> Held<'m> {
-        Held { hold, key: 0, view: View::default() }
+    pub(crate) fn new(hold: Hold<'m>) -> HeldRegion<'m> {
+        HeldRegion { hold, key: 0, view: View::default() }
     }
 
     /// A piece of memory that the key permits to access.
@@ -165,7 +165,7 @@ impl<'m> Held<'m> {
         sge: &ibv_sge,
         len: u32,
         access: u32,
-    ) -> Option<Span<'m>> {
+    ) -> Option<MemSpan<'m>> {
         if self.key != sge.lkey {
             self.view = mrs.view(self.hold, sge.lkey, pd, access)?;
             self.key = sge.lkey;
@@ -176,7 +176,7 @@ impl<'m> Held<'m> {
 
 /// Regions by key.
 pub(crate) struct MrTable {
-    pub(crate) chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    pub(crate) chunks: [OnceLock<Box<[MrSlot]>>; CHUNKS],
     pub(crate) free: Mutex<FreeSlots>,
     /// Regions are published to other processes; only changed under the lock of `free`.
     pub(crate) is_published: AtomicBool,
@@ -210,12 +210,12 @@ impl FreeSlots {
 
 impl MrTable {
     /// The slot that a key is of, if it is valid.
-    pub(crate) fn slot(&self, key: u32) -> Option<&Slot> {
+    pub(crate) fn slot(&self, key: u32) -> Option<&MrSlot> {
         self.slot_at(self.keys.index(key))
     }
 
     #[inline(always)]
-    pub(crate) fn slot_at(&self, index: u32) -> Option<&Slot> {
+    pub(crate) fn slot_at(&self, index: u32) -> Option<&MrSlot> {
         let index = index as usize & (limits::MAX_KEYS - 1);
         Some(&self.chunks[index / CHUNK].get()?[index % CHUNK])
     }
@@ -227,7 +227,7 @@ impl MrTable {
     }
 
     /// Takes a slot; a new key of it is not valid until it is put there.
-    pub(crate) fn take(&self, free: &mut FreeSlots) -> Result<(u32, &Slot), Errno> {
+    pub(crate) fn take(&self, free: &mut FreeSlots) -> Result<(u32, &MrSlot), Errno> {
         let index = free.next().ok_or(errno::ENOMEM)?;
         let slot = self.place(index)?;
         free.take()?;
@@ -235,12 +235,12 @@ impl MrTable {
     }
 
     /// The place of a slot, which is made if it is the first of a chunk. The table's lock is held.
-    fn place(&self, index: u32) -> Result<&Slot, OutOfMemory> {
+    fn place(&self, index: u32) -> Result<&MrSlot, OutOfMemory> {
         let chunk = &self.chunks[index as usize / CHUNK];
         let chunk = match chunk.get() {
             Some(chunk) => chunk,
             None => {
-                let slots = alloc::filled(CHUNK, Slot::default)?.into_boxed_slice();
+                let slots = alloc::filled(CHUNK, MrSlot::default)?.into_boxed_slice();
                 chunk.get_or_init(|| slots)
             }
         };
@@ -248,7 +248,7 @@ impl MrTable {
     }
 
     /// The next key of a slot. The table's lock is held.
-    pub(crate) fn draw(&self, index: u32, slot: &Slot) -> u32 {
+    pub(crate) fn draw(&self, index: u32, slot: &MrSlot) -> u32 {
         loop {
             let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
             slot.generation.store(generation, Ordering::Relaxed);
@@ -270,7 +270,7 @@ impl MrTable {
         addr: u64,
         len: u64,
         access: u32,
-    ) -> Option<Span<'m>> {
+    ) -> Option<MemSpan<'m>> {
         let index = self.keys.known(key);
         match index.and_then(|index| self.view_at(hold, index, key, pd, access)) {
             Some(view) => view.at(addr, len),
@@ -291,7 +291,7 @@ impl MrTable {
         addr: u64,
         len: u64,
         access: u32,
-    ) -> Option<Span<'m>> {
+    ) -> Option<MemSpan<'m>> {
         match self.view(hold, key, pd, access) {
             Some(view) => view.at(addr, len),
             None => self.null(hold, key, pd, len, access),
@@ -306,7 +306,7 @@ impl MrTable {
         pd: u32,
         len: u64,
         access: u32,
-    ) -> Option<Span<'m>> {
+    ) -> Option<MemSpan<'m>> {
         let slot = self.slot(key)?;
         // Acquire: as in `view`.
         let is_valid = key != 0 && slot.key.load(Ordering::Acquire) == key;
@@ -369,7 +369,7 @@ impl MrTable {
         (pd, qpn): (u32, u32),
         (addr, len): (u64, u64),
         access: u32,
-    ) -> Option<(Span<'m>, bool)> {
+    ) -> Option<(MemSpan<'m>, bool)> {
         let slot = self.slot(key)?;
         // A queue pair that may not name the window is not waited for: it can be bound anew
         // meanwhile. Acquire: the key is seen as it was then, or later.
@@ -390,7 +390,7 @@ impl MrTable {
             is_shared: true,
             held: PhantomData,
         };
-        // Acquire: the other side of the fence in `Slot::fill_mw`.
+        // Acquire: the other side of the fence in `MrSlot::fill_mw`.
         fence(Ordering::Acquire);
         let is_it = is_valid() && slot.bindings.load(Ordering::Relaxed) == binding;
         let found = if is_it && allowed && ours { view.at(addr, len) } else { None };

@@ -23,7 +23,7 @@ pub(crate) struct MwState {
     pub(crate) is_type_2: bool,
     binding: Option<Binding>,
     /// The last one, unless no access is under way under that key any more.
-    ending: Option<Ending>,
+    ending: Option<BindingEnd>,
 }
 
 /// Binding of a memory window to a region.
@@ -41,7 +41,7 @@ pub(crate) struct Binding {
 
 /// The end of a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ending {
+pub(crate) struct BindingEnd {
     /// No other has it.
     pub(crate) number: u64,
     /// The index of the window, and its domain.
@@ -103,23 +103,23 @@ impl Mws {
         let binding = state.binding.take()?;
         self.ended += 1;
         let (number, Binding { qpn, peer, .. }) = (self.ended, binding);
-        state.ending = Some(Ending { number, index, pd: state.pd, qpn, peer });
+        state.ending = Some(BindingEnd { number, index, pd: state.pd, qpn, peer });
         self.by_region.remove(&(binding.region, index));
         self.by_qp.remove(&(binding.qpn, index));
         Some(binding)
     }
 
     /// The ending that a window which is not bound waits for before it is free, if it does.
-    pub(crate) fn ending(&self, index: u32) -> Option<Ending> {
+    pub(crate) fn ending(&self, index: u32) -> Option<BindingEnd> {
         self.all.get(&index)?.ending
     }
 
-    pub(crate) fn is_settled(&self, ending: &Ending) -> bool {
+    pub(crate) fn is_settled(&self, ending: &BindingEnd) -> bool {
         self.ending(ending.index) != Some(*ending)
     }
 
     /// Records that no access is under way any more under the key of this ending.
-    pub(crate) fn settle(&mut self, ending: &Ending) {
+    pub(crate) fn settle(&mut self, ending: &BindingEnd) {
         if let Some(state) = self.all.get_mut(&ending.index) {
             state.ending.take_if(|last| last == ending);
         }

@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::errno;
 use crate::limits::MAX_MESSAGE;
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 
 /// Bytes that the sink has; as many are mapped as a message may have.
 const SINK: usize = 4 << 20;
@@ -75,15 +75,15 @@ fn sink_file() -> Result<std::os::fd::OwnedFd, Errno> {
 
 /// `len` bytes of a null region, if a message may have as many: those to be read, or to be
 /// written.
-pub(crate) fn piece(len: u64, is_written: bool) -> Option<Span<'static>> {
+pub(crate) fn piece(len: u64, is_written: bool) -> Option<MemSpan<'static>> {
     let memory = MEMORY.get()?;
     let at = if is_written { memory.sink } else { memory.zeroes };
     let ptr = core::ptr::with_exposed_provenance_mut(at);
     // SAFETY: the mappings are as long, and stay. Any thread may write to the sink meanwhile.
-    (len <= MAX_MESSAGE).then(|| unsafe { Span::shared(ptr, len as usize) })
+    (len <= MAX_MESSAGE).then(|| unsafe { MemSpan::shared(ptr, len as usize) })
 }
 
 /// Reports whether a piece is one of a null region that is read.
-pub(crate) fn is_zeroes(span: &Span<'_>) -> bool {
+pub(crate) fn is_zeroes(span: &MemSpan<'_>) -> bool {
     MEMORY.get().is_some_and(|memory| memory.zeroes == span.ptr().addr())
 }

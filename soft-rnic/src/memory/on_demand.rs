@@ -19,15 +19,15 @@ use rustix::mm::{Advice, madvise};
 use verbs_sys::*;
 
 use crate::alloc;
-use crate::memory::attach::{Way, attach};
-use crate::memory::span::{Copying, Span, Spans, copy_spans, in_pairs};
+use crate::memory::attach::{AttachDirection, attach};
+use crate::memory::span::{BufferOwnership, MemSpan, Spans, copy_spans, in_pairs};
 
 /// A piece of memory, and whether it may have gone.
-pub(crate) type Piece<'m> = (Span<'m>, bool);
+pub(crate) type OnDemandPiece<'m> = (MemSpan<'m>, bool);
 
 /// The side that has lost its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gone {
+pub(crate) enum GoneSide {
     /// The requester's own.
     Here,
     /// The memory that the request reaches: what it names, or the buffers of a receive request.
@@ -39,8 +39,8 @@ pub(crate) enum Gone {
 /// # Safety
 /// The pieces of `to` were checked; programs access all of them atomically only.
 pub(crate) unsafe fn copy<'m>(
-    to: &[Span<'m>],
-    from: impl Iterator<Item = Span<'m>>,
+    to: &[MemSpan<'m>],
+    from: impl Iterator<Item = MemSpan<'m>>,
 ) -> Result<(), Errno> {
     // SAFETY: `to` was checked, and programs access all pieces atomically only (see # Safety).
     unsafe { copy_pieces(to.iter().copied(), from) }
@@ -51,14 +51,14 @@ pub(crate) unsafe fn copy<'m>(
 /// # Safety
 /// As there.
 pub(crate) unsafe fn copy_pieces<'m>(
-    to: impl Iterator<Item = Span<'m>>,
-    from: impl Iterator<Item = Span<'m>>,
+    to: impl Iterator<Item = MemSpan<'m>>,
+    from: impl Iterator<Item = MemSpan<'m>>,
 ) -> Result<(), Errno> {
     let pid = std::process::id().cast_signed();
     in_pairs(to, from, |to, from, n| {
         // SAFETY: `to` was checked, and programs access all pieces atomically only (see # Safety);
         // the kernel checks what is mapped.
-        unsafe { attach(pid, Way::Into, &[from.first(n)], to.ptr().addr() as u64, n) }
+        unsafe { attach(pid, AttachDirection::Into, &[from.first(n)], to.ptr().addr() as u64, n) }
     })
 }
 
@@ -66,21 +66,21 @@ pub(crate) unsafe fn copy_pieces<'m>(
 ///
 /// # Safety
 /// As there.
-pub(crate) unsafe fn copy_word(to: &[Span<'_>], word: u64) -> Result<(), Errno> {
+pub(crate) unsafe fn copy_word(to: &[MemSpan<'_>], word: u64) -> Result<(), Errno> {
     let mut word = [word];
     // SAFETY: `to` was checked (see # Safety); `word` is a local variable.
-    unsafe { copy(to, core::iter::once(Span::of_words(&mut word))) }
+    unsafe { copy(to, core::iter::once(MemSpan::from_words(&mut word))) }
 }
 
 /// The bytes of a message, put together.
 ///
 /// # Safety
 /// Programs access the pieces atomically only.
-pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Result<Vec<u8>, Errno> {
+pub(crate) unsafe fn to_vec(from: &[MemSpan<'_>]) -> Result<Vec<u8>, Errno> {
     let mut bytes = alloc::zeroes(from.iter().map(|span| span.len()).sum())?;
     // SAFETY: programs access the pieces atomically only (see # Safety); `bytes` is a local
     // variable.
-    unsafe { copy(&[Span::of(&mut bytes)], from.iter().copied()) }?;
+    unsafe { copy(&[MemSpan::from_slice(&mut bytes)], from.iter().copied()) }?;
     Ok(bytes)
 }
 
@@ -89,13 +89,13 @@ impl Spans<'_> {
     ///
     /// # Safety
     /// They were checked, and `to` may be accessed; programs access them atomically only.
-    pub(crate) unsafe fn copy_to(&self, to: &[Span<'_>]) -> Result<(), Errno> {
+    pub(crate) unsafe fn copy_to(&self, to: &[MemSpan<'_>]) -> Result<(), Errno> {
         // SAFETY: the pieces were checked, and `to` may be accessed (see # Safety).
         unsafe {
             match self.on_demand {
                 true => copy(to, self.as_slice().iter().copied()),
                 false => {
-                    copy_spans(to, self.as_slice(), Copying::Shared);
+                    copy_spans(to, self.as_slice(), BufferOwnership::Shared);
                     Ok(())
                 }
             }
@@ -118,7 +118,7 @@ impl Spans<'_> {
 
 /// Has the kernel bring all pages of these pieces, to be read or to be written. False if some have
 /// gone, or do not permit it; where it cannot be asked (before Linux 5.14), the copy is the judge.
-pub(crate) fn bring(pieces: &[Span<'_>], is_written: bool) -> bool {
+pub(crate) fn bring(pieces: &[MemSpan<'_>], is_written: bool) -> bool {
     pieces.iter().all(|piece| bring_at(piece.ptr().addr(), piece.len(), is_written).is_ok())
 }
 
@@ -159,7 +159,7 @@ fn populate(addr: usize, len: usize, advice: Advice) -> Result<(), Errno> {
 pub(crate) fn can_copy() -> bool {
     let mut seen = [0_u64];
     // SAFETY: it is our own.
-    let copied = unsafe { copy_word(&[Span::of_words(&mut seen)], 1) };
+    let copied = unsafe { copy_word(&[MemSpan::from_words(&mut seen)], 1) };
     copied.is_ok() && seen == [1]
 }
 
@@ -175,14 +175,14 @@ pub(crate) fn is_supported() -> bool {
 /// # Safety
 /// The word was checked; programs access it atomically only.
 pub(crate) unsafe fn exchange(
-    word: Span<'_>,
+    word: MemSpan<'_>,
     change: impl FnOnce(&AtomicU64) -> u64,
 ) -> Result<u64, Errno> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _this_one = ONE_AT_A_TIME.lock();
     let mut seen = [0_u64];
     // SAFETY: `word` was checked (see # Safety), and `seen` is a local variable.
-    unsafe { copy(&[Span::of_words(&mut seen)], core::iter::once(word)) }?;
+    unsafe { copy(&[MemSpan::from_words(&mut seen)], core::iter::once(word)) }?;
     let new = AtomicU64::new(seen[0]);
     let old = change(&new);
     let new = new.into_inner();

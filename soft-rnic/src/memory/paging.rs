@@ -9,7 +9,7 @@ use core::cell::RefCell;
 use host::sync::OnceLock;
 
 use crate::memory::on_demand::{bring, bring_at};
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 
 /// Bytes whose pages are brought by one call. Whether they still matter is looked at in between.
 pub(crate) const BROUGHT_AT_ONCE: usize = 2 << 20;
@@ -33,7 +33,7 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    pub(crate) fn of(pieces: &[Span<'_>], is_written: bool) -> Needed {
+    pub(crate) fn from_spans(pieces: &[MemSpan<'_>], is_written: bool) -> Needed {
         let pieces = pieces.iter().map(|piece| (piece.ptr().addr(), piece.len()));
         Needed { pieces: pieces.collect(), is_written }
     }
@@ -51,7 +51,7 @@ impl Needed {
 
 /// Pages that another thread brings for a request.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingPages {
     pub(crate) needed: Needed,
     /// Set when it is over: true if they are all there.
     pub(crate) is_there: OnceLock<bool>,
@@ -59,15 +59,15 @@ pub(crate) struct Asked {
 
 /// Pages that a request needs of a thread that does not wait, and those that were brought for it.
 #[derive(Debug, Default)]
-pub(crate) struct Pages {
+pub(crate) struct RequestPages {
     /// And whether all of it is there.
     brought: Option<(Needed, bool)>,
     needed: RefCell<Option<Needed>>,
 }
 
-impl Pages {
-    pub(crate) fn new(brought: Option<(Needed, bool)>) -> Pages {
-        Pages { brought, needed: RefCell::default() }
+impl RequestPages {
+    pub(crate) fn new(brought: Option<(Needed, bool)>) -> RequestPages {
+        RequestPages { brought, needed: RefCell::default() }
     }
 
     /// The pages to be brought before the request is tried again, and those that were brought.
@@ -75,8 +75,8 @@ impl Pages {
         (self.needed.into_inner(), self.brought)
     }
 
-    fn look(&self, pieces: &[Span<'_>], is_written: bool) -> Presence {
-        let needed = Needed::of(pieces, is_written);
+    fn look(&self, pieces: &[MemSpan<'_>], is_written: bool) -> Presence {
+        let needed = Needed::from_spans(pieces, is_written);
         match &self.brought {
             Some((brought, true)) if *brought == needed => Presence::There,
             Some((brought, false)) if *brought == needed => Presence::Gone,
@@ -89,7 +89,11 @@ impl Pages {
 }
 
 /// Finds out whether pages are there. This thread brings them, if it may wait and has no `pages`.
-pub(crate) fn presence(pages: Option<&Pages>, to: &[Span<'_>], is_written: bool) -> Presence {
+pub(crate) fn presence(
+    pages: Option<&RequestPages>,
+    to: &[MemSpan<'_>],
+    is_written: bool,
+) -> Presence {
     match pages {
         Some(pages) => pages.look(to, is_written),
         None if bring(to, is_written) => Presence::There,

@@ -14,7 +14,7 @@ use crate::limits::MAX_SGE;
 /// of a peer's region, or of a buffer of the device. The lifetime is that of the mapping, or of
 /// the lock that deregistration waits for ([`Hold`]), so that no span outlives its memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span<'m> {
+pub(crate) struct MemSpan<'m> {
     ptr: *mut u8,
     len: usize,
     /// Another process can access the bytes at any time, so that they are copied in order: they lie
@@ -24,14 +24,14 @@ pub(crate) struct Span<'m> {
     mapping: PhantomData<&'m AtomicU8>,
 }
 
-impl<'m> Span<'m> {
+impl<'m> MemSpan<'m> {
     /// Bytes that a peer may access at any time, or not.
     ///
     /// # Safety
     /// `ptr .. ptr + len` stays mapped, and is not freed, for `'m`.
     #[inline(always)]
-    pub(crate) unsafe fn new(ptr: *mut u8, len: usize, is_shared: bool) -> Span<'m> {
-        Span { ptr, len, is_shared, mapping: PhantomData }
+    pub(crate) unsafe fn new(ptr: *mut u8, len: usize, is_shared: bool) -> MemSpan<'m> {
+        MemSpan { ptr, len, is_shared, mapping: PhantomData }
     }
 
     /// Bytes of this process that no peer may access.
@@ -39,8 +39,8 @@ impl<'m> Span<'m> {
     /// # Safety
     /// As [`new`](Self::new).
     #[inline(always)]
-    pub(crate) unsafe fn private(ptr: *mut u8, len: usize) -> Span<'m> {
-        Span { ptr, len, is_shared: false, mapping: PhantomData }
+    pub(crate) unsafe fn private(ptr: *mut u8, len: usize) -> MemSpan<'m> {
+        MemSpan { ptr, len, is_shared: false, mapping: PhantomData }
     }
 
     /// Bytes that a peer may access at any time.
@@ -48,30 +48,30 @@ impl<'m> Span<'m> {
     /// # Safety
     /// As [`new`](Self::new).
     #[inline(always)]
-    pub(crate) unsafe fn shared(ptr: *mut u8, len: usize) -> Span<'m> {
-        Span { ptr, len, is_shared: true, mapping: PhantomData }
+    pub(crate) unsafe fn shared(ptr: *mut u8, len: usize) -> MemSpan<'m> {
+        MemSpan { ptr, len, is_shared: true, mapping: PhantomData }
     }
 
     /// Bytes of the device.
     #[inline(always)]
-    pub(crate) fn of(bytes: &'m mut [u8]) -> Span<'m> {
+    pub(crate) fn from_slice(bytes: &'m mut [u8]) -> MemSpan<'m> {
         // SAFETY: borrowed for as long, and by nothing else.
-        unsafe { Span::private(bytes.as_mut_ptr(), bytes.len()) }
+        unsafe { MemSpan::private(bytes.as_mut_ptr(), bytes.len()) }
     }
 
     /// The bytes behind the first `n`.
     #[inline]
-    pub(crate) fn behind(self, n: usize) -> Span<'m> {
+    pub(crate) fn behind(self, n: usize) -> MemSpan<'m> {
         let n = n.min(self.len);
-        Span { ptr: self.ptr.wrapping_add(n), len: self.len - n, ..self }
+        MemSpan { ptr: self.ptr.wrapping_add(n), len: self.len - n, ..self }
     }
 
     /// The bytes of words of the device.
     #[inline(always)]
-    pub(crate) fn of_words(words: &'m mut [u64]) -> Span<'m> {
+    pub(crate) fn from_words(words: &'m mut [u64]) -> MemSpan<'m> {
         let len = size_of_val(words);
         // SAFETY: as in `of`.
-        unsafe { Span::private(words.as_mut_ptr().cast(), len) }
+        unsafe { MemSpan::private(words.as_mut_ptr().cast(), len) }
     }
 
     #[inline(always)]
@@ -85,8 +85,8 @@ impl<'m> Span<'m> {
     }
 
     /// Its first `n` bytes, of which there are as many at least.
-    pub(crate) fn first(self, n: usize) -> Span<'m> {
-        Span { len: n, ..self }
+    pub(crate) fn first(self, n: usize) -> MemSpan<'m> {
+        MemSpan { len: n, ..self }
     }
 
     /// Reports whether another process can access it at any time.
@@ -97,8 +97,8 @@ impl<'m> Span<'m> {
 
     /// The bytes behind the first `n`; it has at least `n`.
     #[inline(always)]
-    fn skip(self, n: usize) -> Span<'m> {
-        Span { ptr: self.ptr.wrapping_add(n), len: self.len - n, ..self }
+    fn skip(self, n: usize) -> MemSpan<'m> {
+        MemSpan { ptr: self.ptr.wrapping_add(n), len: self.len - n, ..self }
     }
 }
 
@@ -112,15 +112,15 @@ pub(crate) struct Hold<'m>(PhantomData<&'m ()>);
 
 /// Room for the pieces of one message; a list has at most `MAX_SGE` entries. It stays in one
 /// place, because to move it would cost more than a short message does.
-pub(crate) struct SpanBuf(Room<'static>);
+pub(crate) struct SpanBuf(SpanStorage<'static>);
 
 // SAFETY: a piece is read only through the `Spans` that wrote it, which begins without any: what lies
 // here between two loans is not looked at.
 unsafe impl Send for SpanBuf {}
 
 #[repr(C)]
-struct Room<'m> {
-    pieces: [MaybeUninit<Span<'m>>; MAX_SGE as usize],
+struct SpanStorage<'m> {
+    pieces: [MaybeUninit<MemSpan<'m>>; MAX_SGE as usize],
     /// Copy of a short message out of on-demand memory: [`STAGED`] bytes at most.
     staged: Vec<u8>,
 }
@@ -135,7 +135,7 @@ impl SpanBuf {
     #[inline]
     pub(crate) unsafe fn new() -> SpanBuf {
         let pieces = [const { MaybeUninit::uninit() }; MAX_SGE as usize];
-        SpanBuf(Room { pieces, staged: Vec::new() })
+        SpanBuf(SpanStorage { pieces, staged: Vec::new() })
     }
 
     /// No pieces yet.
@@ -155,18 +155,18 @@ impl SpanBuf {
 
 /// Room where the pieces of a request's buffers are put together. It stays in one place: half a
 /// kilobyte is too much to move for a message of 16 bytes.
-pub(crate) struct Scratch {
+pub(crate) struct RequestScratch {
     /// The requester's.
     pub(crate) local: SpanBuf,
     /// Those of the receive request that takes it.
     pub(crate) remote: SpanBuf,
 }
 
-impl Scratch {
-    pub(crate) fn new() -> Scratch {
+impl RequestScratch {
+    pub(crate) fn new() -> RequestScratch {
         // SAFETY: a send queue owns it, and hands it out under its lock.
         let [local, remote] = [(); 2].map(|()| unsafe { SpanBuf::new() });
-        Scratch { local, remote }
+        RequestScratch { local, remote }
     }
 }
 
@@ -176,7 +176,7 @@ pub(crate) struct Spans<'m> {
     /// They may have gone: only the kernel may access them
     /// ([`on_demand`](crate::memory::on_demand)).
     pub(crate) on_demand: bool,
-    room: &'m mut Room<'m>,
+    room: &'m mut SpanStorage<'m>,
 }
 
 impl<'m> Spans<'m> {
@@ -187,13 +187,13 @@ impl<'m> Spans<'m> {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, span: Span<'m>) {
+    pub(crate) fn push(&mut self, span: MemSpan<'m>) {
         self.room.pieces[self.n].write(span);
         self.n += 1;
     }
 
     #[inline]
-    pub(crate) fn as_slice(&self) -> &[Span<'m>] {
+    pub(crate) fn as_slice(&self) -> &[MemSpan<'m>] {
         // SAFETY: the first `n` have been written.
         unsafe { core::slice::from_raw_parts(self.room.pieces.as_ptr().cast(), self.n) }
     }
@@ -202,13 +202,13 @@ impl<'m> Spans<'m> {
     ///
     /// # Safety
     /// No span of an earlier call is used any more.
-    pub(crate) unsafe fn staging(&mut self, len: usize) -> Span<'m> {
+    pub(crate) unsafe fn staging(&mut self, len: usize) -> MemSpan<'m> {
         let staged = &mut self.room.staged;
         // Bounded: by `STAGED`.
         staged.resize(len, 0);
         // SAFETY: the room is borrowed for `'m`, and no other span of these bytes is used (see #
         // Safety).
-        unsafe { Span::private(staged.as_mut_ptr(), len) }
+        unsafe { MemSpan::private(staged.as_mut_ptr(), len) }
     }
 
     /// The lock that the room for the pieces is borrowed under.
@@ -221,7 +221,7 @@ impl<'m> Spans<'m> {
 /// Accesses that the program may make to the buffers of a message while they are copied. (What
 /// other processes can do, the spans say.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Copying {
+pub(crate) enum BufferOwnership {
     /// Nothing: both belong to the device until their work completes.
     Owned,
     /// The program may look at either, or write it, at any time.
@@ -231,10 +231,10 @@ pub(crate) enum Copying {
 /// Copies `from` to `to`, which have room for as many bytes.
 ///
 /// # Safety
-/// All pieces are valid memory. With [`Copying::Owned`] the program does not access it;
+/// All pieces are valid memory. With [`BufferOwnership::Owned`] the program does not access it;
 /// otherwise, and where it is shared, others access it atomically only.
 #[inline(always)]
-pub(crate) unsafe fn copy_spans(to: &[Span<'_>], from: &[Span<'_>], how: Copying) {
+pub(crate) unsafe fn copy_spans(to: &[MemSpan<'_>], from: &[MemSpan<'_>], how: BufferOwnership) {
     if let ([to], [from]) = (to, from) {
         // SAFETY: all pieces are valid, and accessed only as `how` says (see # Safety); a receive
         // buffer may be longer.
@@ -247,7 +247,7 @@ pub(crate) unsafe fn copy_spans(to: &[Span<'_>], from: &[Span<'_>], how: Copying
 /// # Safety
 /// As [`copy_spans`].
 #[inline(never)]
-unsafe fn copy_lists(to: &[Span<'_>], from: &[Span<'_>], how: Copying) {
+unsafe fn copy_lists(to: &[MemSpan<'_>], from: &[MemSpan<'_>], how: BufferOwnership) {
     // SAFETY: all pieces are valid, and accessed only as `how` says (see # Safety).
     unsafe { copy_pieces(to.iter().copied(), from.iter().copied(), how) }
 }
@@ -256,12 +256,12 @@ unsafe fn copy_lists(to: &[Span<'_>], from: &[Span<'_>], how: Copying) {
 ///
 /// # Safety
 /// All pieces are valid memory; the program accesses it atomically only.
-pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Result<Vec<u8>, OutOfMemory> {
+pub(crate) unsafe fn to_vec(from: &[MemSpan<'_>]) -> Result<Vec<u8>, OutOfMemory> {
     let mut bytes = alloc::zeroes(from.iter().map(|span| span.len).sum())?;
     // What a WRITE sends, the program may write to meanwhile.
     // SAFETY: all pieces are valid, and accessed atomically only (see # Safety); `bytes` is a local
     // variable.
-    unsafe { copy_spans(&[Span::of(&mut bytes)], from, Copying::Shared) };
+    unsafe { copy_spans(&[MemSpan::from_slice(&mut bytes)], from, BufferOwnership::Shared) };
     Ok(bytes)
 }
 
@@ -269,11 +269,15 @@ pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Result<Vec<u8>, OutOfMemory> {
 /// the device, but for what spans share with other processes.
 ///
 /// # Safety
-/// As [`copy_spans`] with [`Copying::Owned`].
-pub(crate) unsafe fn copy_with_header(to: &[Span<'_>], header: Span<'_>, from: &[Span<'_>]) {
+/// As [`copy_spans`] with [`BufferOwnership::Owned`].
+pub(crate) unsafe fn copy_with_header(
+    to: &[MemSpan<'_>],
+    header: MemSpan<'_>,
+    from: &[MemSpan<'_>],
+) {
     let from = core::iter::once(header).chain(from.iter().copied());
     // SAFETY: all pieces are valid, and the program does not access them (see # Safety).
-    unsafe { copy_pieces(to.iter().copied(), from, Copying::Owned) }
+    unsafe { copy_pieces(to.iter().copied(), from, BufferOwnership::Owned) }
 }
 
 /// Copies pieces one behind the other. Returns the CRC-32 behind them, if that before them is
@@ -283,7 +287,7 @@ pub(crate) unsafe fn copy_with_header(to: &[Span<'_>], header: Span<'_>, from: &
 /// Threads of the program access the pieces with atomic operations only.
 pub(crate) unsafe fn copy_summed<'m>(
     to: &mut [u8],
-    from: impl Iterator<Item = Span<'m>>,
+    from: impl Iterator<Item = MemSpan<'m>>,
     mut crc: u32,
 ) -> u32 {
     let mut left = to;
@@ -301,9 +305,9 @@ pub(crate) unsafe fn copy_summed<'m>(
 /// # Safety
 /// As [`copy_spans`].
 pub(crate) unsafe fn copy_pieces<'m>(
-    to: impl Iterator<Item = Span<'m>>,
-    from: impl Iterator<Item = Span<'m>>,
-    how: Copying,
+    to: impl Iterator<Item = MemSpan<'m>>,
+    from: impl Iterator<Item = MemSpan<'m>>,
+    how: BufferOwnership,
 ) {
     let Ok(()) = in_pairs(to, from, |t, s, n| {
         // SAFETY: both have `n` bytes.
@@ -316,9 +320,9 @@ pub(crate) unsafe fn copy_pieces<'m>(
 /// together.
 #[inline(always)]
 pub(crate) fn in_pairs<'m, E>(
-    mut to: impl Iterator<Item = Span<'m>>,
-    mut from: impl Iterator<Item = Span<'m>>,
-    mut each: impl FnMut(Span<'m>, Span<'m>, usize) -> Result<(), E>,
+    mut to: impl Iterator<Item = MemSpan<'m>>,
+    mut from: impl Iterator<Item = MemSpan<'m>>,
+    mut each: impl FnMut(MemSpan<'m>, MemSpan<'m>, usize) -> Result<(), E>,
 ) -> Result<(), E> {
     let (mut target, mut source) = (to.next(), from.next());
     while let (Some(t), Some(s)) = (&mut target, &mut source) {
@@ -340,8 +344,13 @@ pub(crate) fn in_pairs<'m, E>(
 /// # Safety
 /// As [`copy_spans`]; both have as many.
 #[inline(always)]
-pub(crate) unsafe fn copy_piece(to: Span<'_>, from: Span<'_>, len: usize, how: Copying) {
-    let is_owned = how == Copying::Owned && !(to.is_shared | from.is_shared);
+pub(crate) unsafe fn copy_piece(
+    to: MemSpan<'_>,
+    from: MemSpan<'_>,
+    len: usize,
+    how: BufferOwnership,
+) {
+    let is_owned = how == BufferOwnership::Owned && !(to.is_shared | from.is_shared);
     #[cfg(test)]
     plain::count(if is_owned { len } else { 0 });
     // SAFETY: both have `len` bytes, which are accessed only as `how` says (see # Safety).

@@ -10,20 +10,20 @@ use verbs_sys::*;
 use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::state::Pd;
-use crate::queues::address::{Address, ROUTE, is_route};
+use crate::queues::address::{DatagramAddress, ROUTE, is_route};
 use crate::{alloc, errno, limits};
 
-impl Address {
+impl DatagramAddress {
     /// The destination that a send request of a datagram queue pair names.
     ///
     /// # Safety
     /// The request's address handle is NULL or a live one of ours.
-    pub(crate) unsafe fn new(wr: &ibv_send_wr) -> Result<Address, Errno> {
+    pub(crate) unsafe fn new(wr: &ibv_send_wr) -> Result<DatagramAddress, Errno> {
         // SAFETY: a datagram's request has this member of the union.
         let to = unsafe { wr.wr.ud };
         // SAFETY: `to.ah` is NULL or a live address handle of ours (see # Safety).
         let handle = unsafe { Ah::from_abi(to.ah) }?;
-        Ok(Address { qpn: to.remote_qpn, qkey: to.remote_qkey, ..handle.address })
+        Ok(DatagramAddress { qpn: to.remote_qpn, qkey: to.remote_qkey, ..handle.address })
     }
 }
 
@@ -32,7 +32,7 @@ impl Address {
 pub(crate) struct Ah {
     abi: ibv_ah,
     pub(crate) pd: Arc<Pd>,
-    address: Address,
+    address: DatagramAddress,
 }
 
 impl Ah {
@@ -66,13 +66,13 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
         in_domain.keep();
         let pd = pd.keep();
         pd.context.made(Object::AddressHandle, 0);
-        let address = Address {
+        let address = DatagramAddress {
             // SAFETY: bytes, whichever member was written.
             gid: unsafe { attr.grh.dgid.raw },
             pd: pd.id,
             traffic_class: attr.grh.traffic_class,
             hop_limit: attr.grh.hop_limit,
-            ..Address::default()
+            ..DatagramAddress::default()
         };
         let abi_pd = Arc::as_ptr(&pd).cast_mut().cast();
         let abi = ibv_ah { context: pd.context.as_abi(), pd: abi_pd, handle: Ah::HANDLE };

@@ -7,22 +7,22 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::{Checker, Leftovers, Object};
-use crate::check::claims::Bytes;
-use crate::check::completions::Completions;
+use crate::check::claims::AddressRange;
+use crate::check::completions::CqAccount;
 use crate::check::fingerprint::Fingerprint;
-use crate::check::queue::{Posted, Queue, Receives};
-use crate::check::report::{Kind, number, write};
+use crate::check::queue::{PostedWr, QpAccount, RecvAccount};
+use crate::check::report::{ReportKind, number, write};
 use crate::memory::lists::resolve;
 use crate::memory::mr_table::{MW_BIND, REMOTE_ATOMIC, REMOTE_WRITE};
 use crate::memory::null_memory::is_zeroes;
 use crate::memory::on_demand;
-use crate::memory::span::{Span, SpanBuf};
-use crate::objects::mr::Region;
-use crate::objects::qp::Parts;
+use crate::memory::span::{MemSpan, SpanBuf};
+use crate::objects::mr::MrAttr;
+use crate::objects::qp::QpParts;
 use crate::objects::quiescence;
-use crate::objects::state::{Channel, Context, Cq, Device, Pd, Qp, XrcSrq};
-use crate::queues::qp_state::Transport;
-use crate::queues::wqe::{Request, Wqe, len_of};
+use crate::objects::state::{CompChannel, Context, Cq, Device, Pd, Qp, XrcSrq};
+use crate::queues::qp_state::QpTransport;
+use crate::queues::wqe::{Wqe, WqeRef, len_of};
 
 /// Objects.
 impl Context {
@@ -74,21 +74,21 @@ impl Context {
     }
 
     /// The program has registered memory.
-    pub(crate) fn registered(&self, region: &Region) {
+    pub(crate) fn registered(&self, region: &MrAttr) {
         if let Some((checker, bytes)) = self.exposed_by(region) {
             checker.expose(bytes);
         }
     }
 
     /// The program has deregistered it, or registers other memory in its place.
-    pub(crate) fn deregistered(&self, region: &Region) {
+    pub(crate) fn deregistered(&self, region: &MrAttr) {
         if let Some((checker, bytes)) = self.exposed_by(region) {
             checker.conceal(bytes);
         }
     }
 
     /// The bytes that peers may write to by a region, and the checker, if the process is checked.
-    fn exposed_by(&self, region: &Region) -> Option<(&Checker, Bytes)> {
+    fn exposed_by(&self, region: &MrAttr) -> Option<(&Checker, AddressRange)> {
         let checker = self.checker.as_deref()?;
         let start = region.addr as usize;
         let is_exposed = region.access & (REMOTE_WRITE | REMOTE_ATOMIC | MW_BIND) != 0;
@@ -100,14 +100,14 @@ impl Context {
         Arc::as_ptr(self).addr() as u64
     }
 
-    pub(crate) fn check_cq(&self, capacity: u32) -> Option<Arc<Completions>> {
+    pub(crate) fn check_cq(&self, capacity: u32) -> Option<Arc<CqAccount>> {
         let checker = self.checker.as_ref()?;
-        Some(Arc::new(Completions::new(checker, capacity)))
+        Some(Arc::new(CqAccount::new(checker, capacity)))
     }
 
-    pub(crate) fn check_srq(&self, number: u32, xrc: Option<&XrcSrq>) -> Option<Arc<Receives>> {
+    pub(crate) fn check_srq(&self, number: u32, xrc: Option<&XrcSrq>) -> Option<Arc<RecvAccount>> {
         let checker = self.checker.as_ref()?;
-        let receives = Receives::new(checker, format!("SRQ {number}"));
+        let receives = RecvAccount::new(checker, format!("SRQ {number}"));
         if let Some(cq) = xrc.and_then(|xrc| xrc.cq.check.as_ref()) {
             receives.complete_at(cq);
         }
@@ -127,14 +127,14 @@ fn unread<T: Send + Sync + 'static>(
         0 => Vec::new(),
         n => {
             let events = number(n as u64, what);
-            vec![(Kind::Unread, format!("{of} is left with {events} not read"))]
+            vec![(ReportKind::Unread, format!("{of} is left with {events} not read"))]
         }
     })
 }
 
-impl Channel {
+impl CompChannel {
     /// The program has created it.
-    pub(crate) fn made(self: &Arc<Channel>) {
+    pub(crate) fn made(self: &Arc<CompChannel>) {
         let Some(checker) = &self.context.checker else { return };
         let unread = unread(self, "a completion channel", "event", |it| it.events.len());
         checker.made(Object::Channel, Arc::as_ptr(self).addr() as u64, Some(unread));
@@ -164,11 +164,11 @@ impl Cq {
     }
 
     /// Reports of what the program has left undone.
-    fn leftovers(&self, id: u32) -> Vec<(Kind, String)> {
+    fn leftovers(&self, id: u32) -> Vec<(ReportKind, String)> {
         let mut all = Vec::new();
         if let n @ 1.. = self.unpolled() {
             all.push((
-                Kind::Unpolled,
+                ReportKind::Unpolled,
                 format!("CQ {id} is left with {} not polled", number(n.into(), "completion")),
             ));
         }
@@ -177,7 +177,7 @@ impl Cq {
             let events = number(unacknowledged.into(), "event");
             let text = format!("CQ {id} is left with {events} not acknowledged");
             let why = "its destruction would wait for ever";
-            all.push((Kind::Unacknowledged, format!("{text}: {why}")));
+            all.push((ReportKind::Unacknowledged, format!("{text}: {why}")));
         }
         all
     }
@@ -186,7 +186,7 @@ impl Cq {
     pub(crate) fn check_acknowledged(&self) {
         let (Some(checker), Some(check)) = (&self.context.checker, &self.check) else { return };
         if let n @ 1.. = self.channel_acks.outstanding() + self.async_acks.outstanding() {
-            checker.report.say(Kind::Unacknowledged, || {
+            checker.report.say(ReportKind::Unacknowledged, || {
                 let events = number(n.into(), "event");
                 format!("ibv_destroy_cq of CQ {} waits: {events} not acknowledged", check.number)
             });
@@ -203,7 +203,7 @@ impl Device {
         pd: u32,
         sges: &[ibv_sge],
         len: u64,
-        act: impl FnOnce(&[Span<'_>]) -> R,
+        act: impl FnOnce(&[MemSpan<'_>]) -> R,
     ) -> Option<R> {
         let _look = quiescence::look();
         // SAFETY: it is borrowed here only, where what ends a key waits until the look is over.
@@ -215,7 +215,7 @@ impl Device {
 
     /// Takes the fingerprint of the first `len` bytes of a request's buffer; none if that is not
     /// registered.
-    fn print(&self, posted: &Posted, len: usize) -> Option<Print> {
+    fn print(&self, posted: &PostedWr, len: usize) -> Option<Print> {
         self.look(posted.pd, &posted.sges, len as u64, |spans| print(spans, len))
     }
 
@@ -224,16 +224,16 @@ impl Device {
         &self,
         checker: &Checker,
         queue: &str,
-        mut posted: Posted,
+        mut posted: PostedWr,
         has_print: bool,
-    ) -> Posted {
+    ) -> PostedWr {
         let len = len_of(&posted.sges);
-        let of = |spans: &[Span<'_>]| {
+        let of = |spans: &[MemSpan<'_>]| {
             let claims = spans.iter().filter(|span| !is_zeroes(span)).map(|span| {
                 let start = span.ptr().addr();
                 (start, start + span.len())
             });
-            let claims: Vec<Bytes> = claims.collect();
+            let claims: Vec<AddressRange> = claims.collect();
             let is_shared = spans.iter().any(|span| span.is_shared());
             let is_private = !is_shared && !checker.is_exposed(&claims);
             let is_looked_at = has_print && (is_private || !posted.writes) && len > 0;
@@ -253,7 +253,7 @@ type Print = Result<Option<Fingerprint>, Range<usize>>;
 
 /// A program may unmap or protect a buffer that is posted, and may do so during the look: the
 /// kernel reads it, and says so.
-fn print(spans: &[Span<'_>], len: usize) -> Print {
+fn print(spans: &[MemSpan<'_>], len: usize) -> Print {
     let read = |at: usize, to: &mut [u8]| {
         let mut skip = at;
         let from = spans.iter().map(|span| {
@@ -262,9 +262,9 @@ fn print(spans: &[Span<'_>], len: usize) -> Print {
             span.behind(before)
         });
         // SAFETY: `to` is the checker's own; the kernel checks that the pieces are mapped.
-        unsafe { on_demand::copy(&[Span::of(to)], from) }
+        unsafe { on_demand::copy(&[MemSpan::from_slice(to)], from) }
     };
-    match Fingerprint::of(len, read) {
+    match Fingerprint::compute(len, read) {
         Ok(print) => Ok(Some(print)),
         Err((bytes, Errno::FAULT)) => Err(bytes),
         Err((_, refused)) => {
@@ -280,10 +280,15 @@ fn print(spans: &[Span<'_>], len: usize) -> Print {
 }
 
 /// The fingerprint of the buffer of a request; reports one that cannot be read.
-fn readable(checker: &Checker, queue: &str, posted: &Posted, print: Print) -> Option<Fingerprint> {
+fn readable(
+    checker: &Checker,
+    queue: &str,
+    posted: &PostedWr,
+    print: Print,
+) -> Option<Fingerprint> {
     print.unwrap_or_else(|bytes| {
-        checker.report.say(Kind::Unreadable, || {
-            let Posted { operation, wr_id, .. } = posted;
+        checker.report.say(ReportKind::Unreadable, || {
+            let PostedWr { operation, wr_id, .. } = posted;
             let at = posted.location(&bytes);
             format!(
                 "the buffer of {operation} wr_id {wr_id:#x} on {queue} is not mapped, or protected, while \
@@ -298,35 +303,35 @@ fn readable(checker: &Checker, queue: &str, posted: &Posted, print: Print) -> Op
 ///
 /// # Safety
 /// Its scatter list can be read.
-pub(crate) unsafe fn check_receive(pd: &Pd, receives: &Receives, wr: &ibv_recv_wr) {
+pub(crate) unsafe fn check_receive(pd: &Pd, receives: &RecvAccount, wr: &ibv_recv_wr) {
     let sges = match wr.num_sge {
         // SAFETY: the caller's list.
         1.. => unsafe { core::slice::from_raw_parts(wr.sg_list, wr.num_sge as usize) },
         _ => &[],
     };
-    let posted = Posted {
+    let posted = PostedWr {
         wr_id: wr.wr_id,
         operation: "RECV",
         sges: sges.to_vec(),
         pd: pd.id,
         writes: true,
-        ..Posted::default()
+        ..PostedWr::default()
     };
     let device = &pd.context.device;
     receives.post(device.posted(&receives.checker, &receives.name, posted, true));
 }
 
-impl Parts {
+impl QpParts {
     /// Record of the queue pair that is made from this, if the process is checked; none of a
     /// handle.
-    pub(crate) fn check(&self, number: u32) -> Option<Box<Queue>> {
+    pub(crate) fn check(&self, number: u32) -> Option<Box<QpAccount>> {
         let is_handle = self.target.as_ref().is_some_and(|target| target.opened.is_some());
         let checker = self.pd.context.checker.as_ref().filter(|_| !is_handle)?;
-        let is_xrc = matches!(self.transport, Transport::XrcSend | Transport::XrcRecv);
-        let send_cq = self.send_cq.check.clone().filter(|_| self.transport != Transport::XrcRecv);
+        let is_xrc = matches!(self.transport, QpTransport::XrcSend | QpTransport::XrcRecv);
+        let send_cq = self.send_cq.check.clone().filter(|_| self.transport != QpTransport::XrcRecv);
         let recv_cq = self.recv_cq.check.clone().filter(|_| !is_xrc);
         let shared = self.srq.as_ref().and_then(|srq| srq.check.clone());
-        Some(Box::new(Queue::new(checker, number, [send_cq, recv_cq], shared)))
+        Some(Box::new(QpAccount::new(checker, number, [send_cq, recv_cq], shared)))
     }
 }
 
@@ -334,16 +339,16 @@ impl Parts {
 impl Qp {
     /// Record of the requests that are outstanding, if the process is checked.
     #[inline]
-    pub(crate) fn check(&self) -> Option<&Queue> {
+    pub(crate) fn check(&self) -> Option<&QpAccount> {
         if self.is_watched { self.check.as_deref() } else { None }
     }
 
     /// A request is posted to the send queue, whose lock is held.
-    pub(crate) fn check_post(&self, request: &Request<'_>) {
+    pub(crate) fn check_post(&self, request: &WqeRef<'_>) {
         let Some(check) = self.check() else { return };
         let wqe = request.wqe;
         let has_buffer = !wqe.inline && !wqe.op.is_local();
-        let posted = Posted {
+        let posted = PostedWr {
             wr_id: wqe.wr_id,
             operation: wqe.op.name(),
             position: wqe.position,
@@ -352,7 +357,7 @@ impl Qp {
             pd: self.pd.id,
             writes: wqe.op.is_response(),
             completes: wqe.signaled,
-            ..Posted::default()
+            ..PostedWr::default()
         };
         let has_print = !wqe.op.is_response();
         let device = &self.pd.context.device;
@@ -368,9 +373,9 @@ impl Qp {
     }
 
     #[cold]
-    fn compare_before(&self, check: &Queue, position: u32) {
+    fn compare_before(&self, check: &QpAccount, position: u32) {
         check.with_send(position, |posted| {
-            self.compare(check, posted, Kind::ChangedBeforeExecution);
+            self.compare(check, posted, ReportKind::ChangedBeforeExecution);
         });
     }
 
@@ -383,7 +388,7 @@ impl Qp {
             if posted.print.is_none() {
                 return;
             }
-            let kind = Kind::ChangedBeforeResend;
+            let kind = ReportKind::ChangedBeforeResend;
             self.compare(check, posted, kind);
             // Otherwise they are again what they were when the request was posted.
             if posted.print.take().is_some() && !check.checker.is_contested(&posted.claims) {
@@ -396,13 +401,13 @@ impl Qp {
 
     /// Reports if the bytes that a request names have changed. (Where other requests write to them,
     /// that is known before they do.)
-    pub(crate) fn compare(&self, check: &Queue, posted: &mut Posted, kind: Kind) {
+    pub(crate) fn compare(&self, check: &QpAccount, posted: &mut PostedWr, kind: ReportKind) {
         let Some(print) = &posted.print else { return };
         let checker = &check.checker;
         let Some(now) = self.pd.context.device.print(posted, print.len()) else {
             // A request that is still to be executed has a status that says so.
-            if kind == Kind::ChangedBeforePoll || kind == Kind::ChangedAfterArrival {
-                checker.report.say(Kind::Deregistered, || {
+            if kind == ReportKind::ChangedBeforePoll || kind == ReportKind::ChangedAfterArrival {
+                checker.report.say(ReportKind::Deregistered, || {
                     let of = check.name_of(posted);
                     format!("the buffer of {of} was deregistered before its completion was polled")
                 });
@@ -426,7 +431,7 @@ impl Qp {
     }
 
     /// A message of `len` bytes has been put into a receive request's buffer.
-    pub(crate) fn print_message(&self, posted: &mut Posted, len: u64) {
+    pub(crate) fn print_message(&self, posted: &mut PostedWr, len: u64) {
         if let Some(check) = self.check().filter(|_| posted.is_private && len > 0) {
             let print = self.pd.context.device.print(posted, len as usize);
             posted.print =
@@ -437,7 +442,7 @@ impl Qp {
     /// A receive request is flushed; both of its queue's locks are held.
     pub(crate) fn check_flushed(&self) {
         if let Some(check) = self.check() {
-            check.arrive(&check.receives, |posted| Posted { print: None, ..posted });
+            check.arrive(&check.receives, |posted| PostedWr { print: None, ..posted });
         }
     }
 
@@ -449,12 +454,12 @@ impl Qp {
         let is_success = status == ibv_wc_status::IBV_WC_SUCCESS.0;
         if opcode & ibv_wc_opcode::IBV_WC_RECV.0 != 0 {
             return check.retire_receive(words[0], |posted| {
-                self.compare(check, posted, Kind::ChangedAfterArrival);
+                self.compare(check, posted, ReportKind::ChangedAfterArrival);
             });
         }
         check.retire_sends(freed, |posted| {
             if is_success {
-                self.compare(check, posted, Kind::ChangedBeforePoll);
+                self.compare(check, posted, ReportKind::ChangedBeforePoll);
             }
         });
     }
@@ -463,7 +468,7 @@ impl Qp {
     pub(crate) fn check_cleared(&self) {
         let Some(check) = self.check() else { return };
         if let n @ 1.. = check.clear() {
-            check.checker.report.say(Kind::Unpolled, || {
+            check.checker.report.say(ReportKind::Unpolled, || {
                 let messages = number(n as u64, "completion");
                 format!("QP {:#x} goes with {messages} of receive requests not polled", self.num)
             });
@@ -472,12 +477,12 @@ impl Qp {
 }
 
 /// Says in words what has happened to a buffer.
-fn what(kind: Kind) -> &'static str {
+fn what(kind: ReportKind) -> &'static str {
     match kind {
-        Kind::ChangedBeforeExecution => "was changed between its post and its execution",
-        Kind::ChangedBeforeResend => "was changed before a packet of it was sent again",
-        Kind::WrittenWhilePosted => "was written to while it was posted",
-        Kind::ChangedAfterArrival => {
+        ReportKind::ChangedBeforeExecution => "was changed between its post and its execution",
+        ReportKind::ChangedBeforeResend => "was changed before a packet of it was sent again",
+        ReportKind::WrittenWhilePosted => "was written to while it was posted",
+        ReportKind::ChangedAfterArrival => {
             "was changed between the arrival of its message and the poll of its completion"
         }
         _ => "was changed before its completion was polled",

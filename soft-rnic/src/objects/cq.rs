@@ -50,22 +50,24 @@ use verbs_sys::*;
 use crate::errno;
 use crate::event::Acks;
 use crate::lock::{Guard, Lock, Padded};
-use crate::objects::cq::producer::{Armed, Producer};
+use crate::objects::cq::producer::{ArmState, CqProducer};
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{AsyncEvent, Channel, Context, Cq, Element, Extended, Qp, Ring, Slack};
+use crate::objects::state::{
+    CompChannel, Context, Cq, CqRing, Element, ExtendedCqState, Qp, QueuedEvent, Slack,
+};
 use crate::objects::users::Users;
-use crate::queues::queue_memory::{Lender, Resource};
-use crate::reason::Reason;
-use crate::trace::completions::Completions;
+use crate::queues::queue_memory::{MemoryLender, Resource};
+use crate::reason::WcReason;
+use crate::trace::completions::CqTrace;
 
 pub(crate) use filling::Filling;
 
 /// A completion as a producer hands it in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Completion {
+pub(crate) struct CqEntry {
     pub(crate) wr_id: u64,
-    pub(crate) failure: Option<Reason>,
+    pub(crate) failure: Option<WcReason>,
     pub(crate) opcode: ibv_wc_opcode,
     pub(crate) byte_len: u32,
     pub(crate) imm: u32,
@@ -76,26 +78,26 @@ pub(crate) struct Completion {
     pub(crate) solicited: bool,
 }
 
-impl Extended {
+impl ExtendedCqState {
     /// The allocator that lends memory to a queue, if there is one.
-    pub(crate) fn lender(&self) -> Option<Lender> {
+    pub(crate) fn lender(&self) -> Option<MemoryLender> {
         self.domain.as_ref().and_then(|domain| domain.lender(Resource::Cq))
     }
 }
 
-impl Producer {
+impl CqProducer {
     /// Reports whether a completion that the next event waits for was published.
     fn fires(&self) -> bool {
         match self.armed {
-            Armed::Any => true,
-            Armed::Solicited => self.notable,
-            Armed::No | Armed::Watched => false,
+            ArmState::Any => true,
+            ArmState::Solicited => self.notable,
+            ArmState::No | ArmState::Watched => false,
         }
     }
 
     /// Writes an entry into the next slot, which is free.
     #[inline(always)]
-    fn append(&mut self, ring: &Ring, words: [u64; 6], owner: *const Qp, position: u32) {
+    fn append(&mut self, ring: &CqRing, words: [u64; 6], owner: *const Qp, position: u32) {
         let index = self.tail;
         let slot = ring.slot(index);
         // Consumers read the slot last: fetch it before it is needed.
@@ -118,21 +120,21 @@ impl Producer {
 impl Cq {
     pub(crate) fn new(
         context: Arc<Context>,
-        channel: Option<Arc<Channel>>,
-        ring: Ring,
+        channel: Option<Arc<CompChannel>>,
+        ring: CqRing,
         user: *mut c_void,
-        extended: Option<Extended>,
+        extended: Option<ExtendedCqState>,
     ) -> Cq {
         let len = ring.len();
         let has_times = extended.as_ref().is_some_and(|extended| extended.has_times);
-        let trace = context.tracer.as_ref().and_then(|tracer| Completions::new(tracer, len));
-        let armed = Armed::none(has_times || trace.is_some());
+        let trace = context.tracer.as_ref().and_then(|tracer| CqTrace::new(tracer, len));
+        let armed = ArmState::none(has_times || trace.is_some());
         let ignores_overrun = extended.as_ref().is_some_and(|extended| extended.ignores_overrun);
         let check = context.check_cq(if ignores_overrun { u32::MAX } else { len });
         // SAFETY: zero is a valid value of every field.
         let mut abi: ibv_cq_ex = unsafe { core::mem::zeroed() };
         abi.context = context.as_abi();
-        abi.channel = channel.as_ref().map_or(core::ptr::null_mut(), Channel::as_abi);
+        abi.channel = channel.as_ref().map_or(core::ptr::null_mut(), CompChannel::as_abi);
         abi.cq_context = user;
         abi.cqe = len as c_int;
         abi.handle = Cq::HANDLE;
@@ -148,7 +150,7 @@ impl Cq {
             first_ring: ring,
             resized_ring: AtomicPtr::default(),
             dead: AtomicBool::new(false),
-            producer: Padded(Lock::new(Producer { armed, ..Producer::default() })),
+            producer: Padded(Lock::new(CqProducer { armed, ..CqProducer::default() })),
             consumer: Padded::default(),
             head: Padded::default(),
             users: Users::default(),
@@ -222,8 +224,8 @@ impl Cq {
     #[inline]
     fn push(
         self: &Arc<Cq>,
-        producer: &mut Producer,
-        completion: &Completion,
+        producer: &mut CqProducer,
+        completion: &CqEntry,
         owner: Option<(&Qp, u32)>,
         deferred: &mut DeferredWork,
     ) {
@@ -249,12 +251,12 @@ impl Cq {
     /// consumer that waits for it then finds all of them, and does not pull each
     /// slot's line away while the next is being written.
     #[inline]
-    fn publish(self: &Arc<Cq>, producer: &mut Producer) {
+    fn publish(self: &Arc<Cq>, producer: &mut CqProducer) {
         if producer.published == producer.tail {
             return;
         }
         // One look for all that is rare: a queue of neither kind takes no instruction more.
-        if producer.armed != Armed::No {
+        if producer.armed != ArmState::No {
             return self.publish_watched(producer);
         }
         self.make_visible(producer);
@@ -265,7 +267,7 @@ impl Cq {
     /// for.
     #[cold]
     #[inline(never)]
-    fn publish_watched(self: &Arc<Cq>, producer: &mut Producer) {
+    fn publish_watched(self: &Arc<Cq>, producer: &mut CqProducer) {
         if self.has_times() {
             self.stamp(producer);
         }
@@ -282,7 +284,7 @@ impl Cq {
     }
 
     #[inline(always)]
-    fn make_visible(&self, producer: &mut Producer) {
+    fn make_visible(&self, producer: &mut CqProducer) {
         // SAFETY: the producers' lock is held.
         let oldest = unsafe { self.ring() }.slot(producer.published);
         // Release: the entries are complete, and so are the data they announce.
@@ -297,7 +299,7 @@ impl Cq {
     }
 
     /// Gives what is about to become visible its time.
-    fn stamp(&self, producer: &Producer) {
+    fn stamp(&self, producer: &CqProducer) {
         // SAFETY: the producers' lock is held.
         let (ring, now) = (unsafe { self.ring() }, crate::clock::now());
         let mut index = producer.published;
@@ -310,7 +312,7 @@ impl Cq {
     }
 
     /// Traces what is about to become visible.
-    fn tell(&self, producer: &Producer, trace: &Completions) {
+    fn tell(&self, producer: &CqProducer, trace: &CqTrace) {
         // SAFETY: the producers' lock is held.
         let (ring, mut index) = (unsafe { self.ring() }, producer.published);
         while index != producer.tail {
@@ -326,15 +328,15 @@ impl Cq {
     }
 
     /// Fires the event that was armed, if what was published is what it waits for.
-    fn notify(self: &Arc<Cq>, producer: &mut Producer) {
+    fn notify(self: &Arc<Cq>, producer: &mut CqProducer) {
         if producer.fires() && !is_planted(Plant::LostWakeup) {
             self.fire(producer);
         }
     }
 
     /// Fires the event that was armed.
-    fn fire(self: &Arc<Cq>, producer: &mut Producer) {
-        producer.armed = Armed::none(self.has_times() || self.trace.is_some());
+    fn fire(self: &Arc<Cq>, producer: &mut CqProducer) {
+        producer.armed = ArmState::none(self.has_times() || self.trace.is_some());
         if let Some(channel) = &self.channel {
             channel.events.push(Arc::clone(self));
         }
@@ -345,7 +347,7 @@ impl Cq {
     #[cold]
     fn overrun(
         self: &Arc<Cq>,
-        producer: &mut Producer,
+        producer: &mut CqProducer,
         owner: Option<(&Qp, u32)>,
         deferred: &mut DeferredWork,
     ) {
@@ -368,7 +370,7 @@ impl Cq {
         self.dead.store(true, Ordering::Relaxed);
         let element = Element::Cq(Arc::clone(self));
         let event_type = ibv_event_type::IBV_EVENT_CQ_ERR;
-        self.context.events.push(AsyncEvent { element, event_type });
+        self.context.events.push(QueuedEvent { element, event_type });
         deferred.push(WorkItem::KillUsers(Arc::clone(self)));
     }
 
@@ -425,13 +427,13 @@ impl Cq {
     }
 }
 
-impl Completion {
+impl CqEntry {
     /// The words of the `ibv_wc`. Whole words, so that a poll right after it can
     /// be served from the processor's store buffer.
     #[inline]
     fn words(&self) -> [u64; 6] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let (status, vendor_err) = Reason::ends(self.failure);
+        let (status, vendor_err) = WcReason::ends(self.failure);
         [
             self.wr_id,
             pair(status.0, self.opcode.0),
@@ -448,7 +450,7 @@ impl Completion {
 /// go.
 #[derive(Default)]
 pub(crate) struct CqWriter<'a> {
-    current: Option<(&'a Arc<Cq>, Guard<'a, Producer>)>,
+    current: Option<(&'a Arc<Cq>, Guard<'a, CqProducer>)>,
 }
 
 impl<'a> CqWriter<'a> {
@@ -457,7 +459,7 @@ impl<'a> CqWriter<'a> {
     pub(crate) fn push(
         &mut self,
         cq: &'a Arc<Cq>,
-        completion: &Completion,
+        completion: &CqEntry,
         owner: Option<(&Qp, u32)>,
         deferred: &mut DeferredWork,
     ) {
@@ -466,7 +468,7 @@ impl<'a> CqWriter<'a> {
 
     /// Takes a queue's producers' lock, unless it is held.
     #[inline]
-    fn hold(&mut self, cq: &'a Arc<Cq>) -> &mut Producer {
+    fn hold(&mut self, cq: &'a Arc<Cq>) -> &mut CqProducer {
         if !self.current.as_ref().is_some_and(|(held, _)| Arc::ptr_eq(held, cq)) {
             // Never two: the old one goes first.
             self.release();

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::cancellation::Uncancelled;
-use crate::memory::mws::Ending;
+use crate::memory::mws::BindingEnd;
 use crate::objects::state::{Cq, Qp};
 use crate::reason::Cause;
 
@@ -25,7 +25,7 @@ pub(crate) enum WorkItem {
     Meet(Arc<Qp>, u32),
     /// Resume a send queue that waits for this end of a window's binding, if the accesses under
     /// its key are over.
-    Settle(Arc<Qp>, Ending),
+    Settle(Arc<Qp>, BindingEnd),
     /// Meet the processes that may have members of the multicast group that a queue pair has
     /// something for.
     MeetMembers(Arc<Qp>),

@@ -13,14 +13,16 @@ use verbs_sys::*;
 use crate::counters::{Counters, PacketCounters};
 use crate::memory::mr_table::MrTable;
 use crate::objects::reach::{gid_of_device, gid_of_user};
-use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable, XrcTable};
+use crate::objects::state::{
+    Device, ExecutionMode, PeerProcesses, Population, Qp, QpTable, XrcTable,
+};
 use crate::peers::process::directory::INDEX_BITS;
-use crate::peers::wire::state::{Wire, ip_of};
-use crate::queues::address::Gid;
-use crate::queues::qp_state::State;
+use crate::peers::wire::state::{RoceWire, ip_of};
+use crate::queues::address::GidBytes;
+use crate::queues::qp_state::QueuePairState;
 use crate::timing::card::Card;
 use crate::timing::network::Network;
-use crate::timing::times::Distance;
+use crate::timing::times::DistanceState;
 use crate::udp::interface_index;
 use crate::{errno, limits};
 
@@ -38,10 +40,10 @@ impl core::fmt::Debug for Device {
     }
 }
 
-impl Kind {
+impl ExecutionMode {
     #[inline]
     fn is_synchronous(&self) -> bool {
-        matches!(self, Kind::Synchronous)
+        matches!(self, ExecutionMode::Synchronous)
     }
 }
 
@@ -120,7 +122,7 @@ impl QpTable {
 }
 
 impl Device {
-    pub(crate) fn new(name: &str, ordinal: u64, kind: Kind) -> Arc<Device> {
+    pub(crate) fn new(name: &str, ordinal: u64, kind: ExecutionMode) -> Arc<Device> {
         let peers = kind.is_synchronous().then(PeerProcesses::default);
         Device::with_peers(name, ordinal, kind, peers)
     }
@@ -129,7 +131,7 @@ impl Device {
     pub(crate) fn with_peers(
         name: &str,
         ordinal: u64,
-        kind: Kind,
+        kind: ExecutionMode,
         peers: Option<PeerProcesses>,
     ) -> Arc<Device> {
         Arc::new(Device {
@@ -170,27 +172,27 @@ impl Device {
 
     /// State that a simulated device has in addition.
     #[inline]
-    pub(crate) fn sim(&self) -> Option<&crate::timing::simulation::State> {
+    pub(crate) fn sim(&self) -> Option<&crate::timing::simulation::SimulationState> {
         match &self.kind {
-            Kind::Simulated(state) => Some(state),
+            ExecutionMode::Simulated(state) => Some(state),
             _ => None,
         }
     }
 
     /// State that a distant device has in addition.
     #[inline]
-    pub(crate) fn distance(&self) -> Option<&Distance> {
+    pub(crate) fn distance(&self) -> Option<&DistanceState> {
         match &self.kind {
-            Kind::Distant(distance) => Some(distance),
+            ExecutionMode::Distant(distance) => Some(distance),
             _ => None,
         }
     }
 
     /// State that a device on the network has in addition.
     #[inline]
-    pub(crate) fn wire(&self) -> Option<&Wire> {
+    pub(crate) fn wire(&self) -> Option<&RoceWire> {
         match &self.kind {
-            Kind::Wired(wire) => Some(wire),
+            ExecutionMode::Wired(wire) => Some(wire),
             _ => None,
         }
     }
@@ -201,7 +203,7 @@ impl Device {
     }
 
     /// Its GID, the only entry of the port's table.
-    pub(crate) fn gid(&self) -> Gid {
+    pub(crate) fn gid(&self) -> GidBytes {
         if let Some(wire) = self.wire() {
             return wire.gid;
         }
@@ -306,7 +308,7 @@ impl Device {
 #[must_use]
 pub fn packet_counters_of(name: &str) -> Option<PacketCounters> {
     let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned();
-    device?.wire().map(Wire::packet_counters)
+    device?.wire().map(RoceWire::packet_counters)
 }
 
 /// The ABI's description of a device called `name`.
@@ -329,19 +331,19 @@ fn abi(name: &str) -> ibv_device {
 
 /// The devices that can be listed, and the process that they are of. A child of fork begins anew;
 /// the devices of its parent stay as they are, as the child has objects of them.
-pub(crate) struct DeviceList(Mutex<(u32, Vec<Arc<Device>>)>);
+pub(crate) struct DeviceRegistry(Mutex<(u32, Vec<Arc<Device>>)>);
 
 /// The list, while its lock is held.
-pub(crate) struct Listed<'l>(MutexGuard<'l, (u32, Vec<Arc<Device>>)>);
+pub(crate) struct RegistryGuard<'l>(MutexGuard<'l, (u32, Vec<Arc<Device>>)>);
 
-pub(crate) static DEVICES: DeviceList = DeviceList(Mutex::new((0, Vec::new())));
+pub(crate) static DEVICES: DeviceRegistry = DeviceRegistry(Mutex::new((0, Vec::new())));
 
-impl DeviceList {
-    pub(crate) fn lock(&self) -> Listed<'_> {
+impl DeviceRegistry {
+    pub(crate) fn lock(&self) -> RegistryGuard<'_> {
         let mut list = self.0.lock();
         let process = std::process::id();
         if list.0 != process {
-            let own = vec![Device::new(DEFAULT_NAME, 0, Kind::Synchronous)];
+            let own = vec![Device::new(DEFAULT_NAME, 0, ExecutionMode::Synchronous)];
             core::mem::forget(core::mem::replace(&mut *list, (process, own)));
             static NOTICES: Once = Once::new();
             // Without memory for the handler, what a child posts is lost.
@@ -349,11 +351,11 @@ impl DeviceList {
             NOTICES
                 .call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(in_the_child)) });
         }
-        Listed(list)
+        RegistryGuard(list)
     }
 }
 
-impl Deref for Listed<'_> {
+impl Deref for RegistryGuard<'_> {
     type Target = Vec<Arc<Device>>;
 
     fn deref(&self) -> &Vec<Arc<Device>> {
@@ -361,7 +363,7 @@ impl Deref for Listed<'_> {
     }
 }
 
-impl DerefMut for Listed<'_> {
+impl DerefMut for RegistryGuard<'_> {
     fn deref_mut(&mut self) -> &mut Vec<Arc<Device>> {
         &mut self.0.1
     }
@@ -384,7 +386,7 @@ extern "C" fn in_the_child() {
         let Some(qps) = device.qps.by_number.try_read() else { continue };
         for qp in qps.values() {
             // Relaxed: the child has one thread.
-            qp.state.store(State::Destroyed as u8, Ordering::Relaxed);
+            qp.state.store(QueuePairState::Destroyed as u8, Ordering::Relaxed);
             qp.send_cq.dead.store(true, Ordering::Relaxed);
             qp.recv_cq.dead.store(true, Ordering::Relaxed);
         }

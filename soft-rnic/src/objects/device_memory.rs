@@ -63,11 +63,15 @@ impl Dm {
         // Relaxed: a number that guards no memory.
         let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
         room.insert(handle, Arc::clone(&memory));
-        Ok(Dm::of(context, memory, handle))
+        Ok(Dm::from_memory(context, memory, handle))
     }
 
     /// A struct of memory that is there.
-    pub(crate) fn of(context: Arc<Context>, memory: Arc<DmMemory>, handle: u32) -> Arc<Dm> {
+    pub(crate) fn from_memory(
+        context: Arc<Context>,
+        memory: Arc<DmMemory>,
+        handle: u32,
+    ) -> Arc<Dm> {
         let abi = ibv_dm {
             context: context.as_abi(),
             memcpy_to_dm: Some(memcpy_to_dm),

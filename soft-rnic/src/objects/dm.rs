@@ -8,7 +8,7 @@ use verbs_sys::*;
 use crate::check::checker::Object;
 use crate::memory::mr_table::{DEVICE_MEMORY, MW_BIND, ON_DEMAND};
 use crate::objects::device_memory::Dm;
-use crate::objects::mr::{Region, ZERO_BASED, permitted, register};
+use crate::objects::mr::{MrAttr, ZERO_BASED, permitted, register};
 use crate::objects::state::{Context, Pd};
 use crate::{errno, limits};
 
@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
             return Err(errno::EINVAL);
         }
         let (addr, length, access) = (at as u64, length as u64, access | DEVICE_MEMORY);
-        let region = Region { pd: pd.id, addr, iova: 0, length, access };
+        let region = MrAttr { pd: pd.id, addr, iova: 0, length, access };
         register(&pd, &region, core::ptr::null_mut(), Some(Arc::clone(&dm.memory)))
     }))
 }

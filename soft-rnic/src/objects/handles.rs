@@ -3,7 +3,7 @@
 //! A program knows an object by a struct, and `ibv_import_pd`, `ibv_import_mr` and `ibv_import_dm`
 //! make further structs of the same one. What is destroyed through one of them has no handle any
 //! more, and the others can only be given back (`ibv_unimport_pd`, …). That it has ended is known
-//! by what its structs share: its [`Users`], or its [`Registration`].
+//! by what its structs share: its [`Users`], or its [`MrRegistration`].
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::{BTreeMap, HashMap};
@@ -19,15 +19,15 @@ use crate::objects::dm_memory::DmMemory;
 use crate::objects::users::Users;
 
 /// The file of memory that a command descriptor is of: its filesystem, and its inode there.
-pub(crate) type FileId = (u64, u64);
+pub(crate) type CommandFileId = (u64, u64);
 
 /// State that the contexts of one open device share.
 #[derive(Default)]
 pub(crate) struct Handles {
     /// Protection domains: the objects in each.
-    pub(crate) pds: Table<Users>,
-    pub(crate) mrs: Table<Registration>,
-    pub(crate) dms: Table<DmMemory>,
+    pub(crate) pds: HandleTable<Users>,
+    pub(crate) mrs: HandleTable<MrRegistration>,
+    pub(crate) dms: HandleTable<DmMemory>,
     /// The events of their port, which a plan of faults has, are armed.
     pub(crate) has_port_events: AtomicBool,
     /// A plan of faults has said that the port is down.
@@ -39,11 +39,11 @@ pub(crate) struct Handles {
 /// Those that are alive, by their files.
 ///
 /// A hash map has no pointer to the start of its memory, which tools that look for leaks miss.
-static OPEN: Mutex<BTreeMap<FileId, Weak<Handles>>> = Mutex::new(BTreeMap::new());
+static OPEN: Mutex<BTreeMap<CommandFileId, Weak<Handles>>> = Mutex::new(BTreeMap::new());
 
 impl Handles {
     /// Those of the contexts that have this file, or new ones.
-    pub(crate) fn of(file: FileId) -> Arc<Handles> {
+    pub(crate) fn for_file(file: CommandFileId) -> Arc<Handles> {
         let mut open = OPEN.lock();
         if let Some(handles) = open.get(&file).and_then(Weak::upgrade) {
             return handles;
@@ -57,15 +57,15 @@ impl Handles {
 }
 
 /// The command descriptor of a context.
-pub(crate) struct Command {
+pub(crate) struct CommandFd {
     fd: OwnedFd,
     handles: Arc<Handles>,
 }
 
-impl Command {
-    pub(crate) fn new(fd: OwnedFd, handles: &Arc<Handles>) -> Command {
+impl CommandFd {
+    pub(crate) fn new(fd: OwnedFd, handles: &Arc<Handles>) -> CommandFd {
         handles.descriptors.lock().push(fd.as_raw_fd());
-        Command { fd, handles: Arc::clone(handles) }
+        CommandFd { fd, handles: Arc::clone(handles) }
     }
 
     /// Reports whether a context of these has this very descriptor, and will close it.
@@ -74,27 +74,27 @@ impl Command {
     }
 }
 
-impl Drop for Command {
+impl Drop for CommandFd {
     fn drop(&mut self) {
         self.handles.descriptors.lock().retain(|fd| *fd != self.fd.as_raw_fd());
     }
 }
 
 /// Objects of one kind.
-pub(crate) struct Table<T>(Mutex<HashMap<u32, Arc<T>>>);
+pub(crate) struct HandleTable<T>(Mutex<HashMap<u32, Arc<T>>>);
 
-impl<T> Default for Table<T> {
+impl<T> Default for HandleTable<T> {
     fn default() -> Self {
-        Table(Mutex::default())
+        HandleTable(Mutex::default())
     }
 }
 
-impl<T> Table<T> {
+impl<T> HandleTable<T> {
     /// Room for one more object. No other one is added or removed until it is used, or dropped.
-    pub(crate) fn room(&self) -> Result<Room<'_, T>, OutOfMemory> {
+    pub(crate) fn room(&self) -> Result<TableRoom<'_, T>, OutOfMemory> {
         let mut objects = self.0.lock();
         objects.try_reserve(1).map_err(|_| OutOfMemory)?;
-        Ok(Room(objects))
+        Ok(TableRoom(objects))
     }
 
     pub(crate) fn get(&self, handle: u32) -> Option<Arc<T>> {
@@ -108,9 +108,9 @@ impl<T> Table<T> {
 }
 
 /// Room in a table.
-pub(crate) struct Room<'t, T>(MutexGuard<'t, HashMap<u32, Arc<T>>>);
+pub(crate) struct TableRoom<'t, T>(MutexGuard<'t, HashMap<u32, Arc<T>>>);
 
-impl<T> Room<'_, T> {
+impl<T> TableRoom<'_, T> {
     pub(crate) fn insert(mut self, handle: u32, object: Arc<T>) {
         self.0.insert(handle, object);
     }
@@ -125,9 +125,9 @@ impl<T> Room<'_, T> {
 ///   new ──────> registered ┴──────────────────────> ended
 /// ```
 ///
-/// Only a [`Change`] makes the key valid or invalid, and there is one at a time. There is none
+/// Only a [`KeyChange`] makes the key valid or invalid, and there is one at a time. There is none
 /// after the end, through whichever struct.
-pub(crate) struct Registration {
+pub(crate) struct MrRegistration {
     pub(crate) key: u32,
     /// 0 of a null region.
     pub(crate) rkey: u32,
@@ -140,21 +140,21 @@ pub(crate) struct Registration {
 }
 
 /// The right to change a region's key, and whether it is valid.
-pub(crate) struct Change<'r> {
-    registration: &'r Registration,
+pub(crate) struct KeyChange<'r> {
+    registration: &'r MrRegistration,
     users: MutexGuard<'r, Option<Arc<Users>>>,
 }
 
-impl Registration {
+impl MrRegistration {
     /// One that its domain and its memory count already.
     pub(crate) fn new(
         (key, rkey): (u32, u32),
         length: usize,
         users: &Arc<Users>,
         memory: Option<Arc<DmMemory>>,
-    ) -> Arc<Registration> {
+    ) -> Arc<MrRegistration> {
         let (length, users) = (AtomicUsize::new(length), Mutex::new(Some(Arc::clone(users))));
-        Arc::new(Registration { key, rkey, memory, length, users })
+        Arc::new(MrRegistration { key, rkey, memory, length, users })
     }
 
     pub(crate) fn length(&self) -> usize {
@@ -164,16 +164,16 @@ impl Registration {
 
     /// Begins a change. As in the kernel, `EBUSY` while there is another one, which may wait for
     /// other processes, and `ENOENT` when the region was deregistered.
-    pub(crate) fn change(&self) -> Result<Change<'_>, Errno> {
+    pub(crate) fn change(&self) -> Result<KeyChange<'_>, Errno> {
         let users = self.users.try_lock().ok_or(errno::EBUSY)?;
         if users.is_none() {
             return Err(errno::ENOENT);
         }
-        Ok(Change { registration: self, users })
+        Ok(KeyChange { registration: self, users })
     }
 }
 
-impl Change<'_> {
+impl KeyChange<'_> {
     pub(crate) fn key(&self) -> u32 {
         self.registration.key
     }

@@ -9,23 +9,23 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Checker;
-use crate::check::queue::Queue;
-use crate::check::report::{Kind, number};
+use crate::check::queue::QpAccount;
+use crate::check::report::{ReportKind, number};
 use crate::errno;
 use crate::memory::denial::{Denial, Registered, rights};
 use crate::memory::mr_table::{LOCAL_WRITE, MrTable};
 use crate::objects::state::{Context, Cq, Pd, Qp, Srq};
-use crate::queues::qp_state::State;
-use crate::queues::requester::Requester;
-use crate::queues::wqe::{Op, Wqe, len_of};
-use crate::reason::Reason;
+use crate::queues::qp_state::QueuePairState;
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::{SqOp, Wqe, len_of};
+use crate::reason::WcReason;
 
 /// Regions in a line; those beyond are counted.
 const SHOWN: usize = 8;
 
 /// Memory that a request names at its peer.
-pub(crate) struct Asked {
-    pub(crate) op: Op,
+pub(crate) struct NamedMemory {
+    pub(crate) op: SqOp,
     pub(crate) rkey: u32,
     pub(crate) addr: u64,
     pub(crate) len: u64,
@@ -79,7 +79,7 @@ fn regions(all: &[Registered], of: &str) -> String {
 impl Qp {
     /// A request of the send queue has failed.
     #[cold]
-    pub(crate) fn check_failed(&self, wqe: &Wqe, reason: Reason, requester: &Requester) {
+    pub(crate) fn check_failed(&self, wqe: &Wqe, reason: WcReason, requester: &RequesterState) {
         let Some(check) = self.check() else { return };
         let (mut sges, mut len, mut is_said) = (Vec::new(), 0, false);
         check.with_send(wqe.position, |posted| {
@@ -87,45 +87,45 @@ impl Qp {
         });
         let (what, kind) = match reason {
             _ if is_said => return,
-            Reason::LocalKey
-            | Reason::LocalDomain
-            | Reason::LocalRange
-            | Reason::LocalRight
-            | Reason::LocalGone => (self.why_local(check, wqe, &sges), Kind::Failed),
-            Reason::Rnr => (why_not_ready(requester), Kind::Failed),
-            Reason::TooLong
-            | Reason::AtomicLength
-            | Reason::NoReads
-            | Reason::Operation
-            | Reason::Bind
-            | Reason::Invalidate
-            | Reason::PeerReads
-            | Reason::PeerWord
-            | Reason::PeerQueue
-            | Reason::LocalUnattached
-            | Reason::PeerUnattached => (reason.text().to_owned(), Kind::Failed),
-            Reason::PeerFlags => {
+            WcReason::LocalKey
+            | WcReason::LocalDomain
+            | WcReason::LocalRange
+            | WcReason::LocalRight
+            | WcReason::LocalGone => (self.why_local(check, wqe, &sges), ReportKind::Failed),
+            WcReason::Rnr => (why_not_ready(requester), ReportKind::Failed),
+            WcReason::TooLong
+            | WcReason::AtomicLength
+            | WcReason::NoReads
+            | WcReason::Operation
+            | WcReason::Bind
+            | WcReason::Invalidate
+            | WcReason::PeerReads
+            | WcReason::PeerWord
+            | WcReason::PeerQueue
+            | WcReason::LocalUnattached
+            | WcReason::PeerUnattached => (reason.text().to_owned(), ReportKind::Failed),
+            WcReason::PeerFlags => {
                 let right = rights(wqe.op.remote_access());
-                (format!("{}: {right} is missing", reason.text()), Kind::Failed)
+                (format!("{}: {right} is missing", reason.text()), ReportKind::Failed)
             }
-            Reason::PeerKey
-            | Reason::PeerDomain
-            | Reason::PeerRange
-            | Reason::PeerRight
-            | Reason::PeerGone
-            | Reason::PeerWindow => {
+            WcReason::PeerKey
+            | WcReason::PeerDomain
+            | WcReason::PeerRange
+            | WcReason::PeerRight
+            | WcReason::PeerGone
+            | WcReason::PeerWindow => {
                 let Wqe { op, rkey, remote_addr: addr, .. } = *wqe;
-                self.why_remote(requester, &Asked { op, rkey, addr, len }, reason)
+                self.why_remote(requester, &NamedMemory { op, rkey, addr, len }, reason)
             }
             // Over the network there are no more details. What is wrong with a receive request is
             // said there.
-            Reason::PeerInvalid | Reason::PeerAccess | Reason::PeerOperation
-                if wqe.op != Op::Send && self.peer_here(requester).is_none() =>
+            WcReason::PeerInvalid | WcReason::PeerAccess | WcReason::PeerOperation
+                if wqe.op != SqOp::Send && self.peer_here(requester).is_none() =>
             {
                 let bytes = format!("{} at {:#x}", number(len, "byte"), wqe.remote_addr);
                 let what =
                     format!("{bytes} by rkey {:#x}: its process says why under --check", wqe.rkey);
-                (what, Kind::Failed)
+                (what, ReportKind::Failed)
             }
             // The peer reports it, or there is no mistake of the program's.
             _ => return,
@@ -138,29 +138,34 @@ impl Qp {
     }
 
     /// The queue pair at the other end, if it is in this process.
-    fn peer_here(&self, requester: &Requester) -> Option<Arc<Qp>> {
+    fn peer_here(&self, requester: &RequesterState) -> Option<Arc<Qp>> {
         let qps = &self.pd.context.device.qps;
         qps.get(requester.dest_qpn).filter(|_| requester.reaches_us)
     }
 
-    fn why_local(&self, check: &Queue, wqe: &Wqe, sges: &[ibv_sge]) -> String {
+    fn why_local(&self, check: &QpAccount, wqe: &Wqe, sges: &[ibv_sge]) -> String {
         let access = if wqe.op.is_response() { LOCAL_WRITE } else { 0 };
         let (mrs, pd) = (&self.pd.context.device.mrs, self.pd.id);
         let (sge, denial) = mrs.denial_of(pd, sges, len_of(sges), access);
-        let Some(sge) = sge else { return Reason::LocalGone.text().into() };
+        let Some(sge) = sge else { return WcReason::LocalGone.text().into() };
         let piece = (sge.addr, sge.length.into());
         describe(mrs, (pd, &check.name), (sge.lkey, "lkey"), piece, denial)
     }
 
     /// Says more of a peer in this process: the process of another one reports it, too.
-    fn why_remote(&self, requester: &Requester, asked: &Asked, reason: Reason) -> (String, Kind) {
+    fn why_remote(
+        &self,
+        requester: &RequesterState,
+        asked: &NamedMemory,
+        reason: WcReason,
+    ) -> (String, ReportKind) {
         let device = &self.pd.context.device;
-        let Asked { op, rkey, addr, len } = *asked;
+        let NamedMemory { op, rkey, addr, len } = *asked;
         let peer = self.peer_here(requester).filter(|peer| peer.target.is_none());
         let Some(peer) = peer else {
             let bytes = format!("{} at {addr:#x} by rkey {rkey:#x}", number(len, "byte"));
-            let is_window = reason == Reason::PeerWindow;
-            let kind = if is_window { Kind::WindowEnded } else { Kind::Failed };
+            let is_window = reason == WcReason::PeerWindow;
+            let kind = if is_window { ReportKind::WindowEnded } else { ReportKind::Failed };
             return (format!("{bytes}: {}", reason.text()), kind);
         };
         let (pd, piece) = (peer.pd.id, (addr, len));
@@ -177,16 +182,16 @@ impl Qp {
         wr_id: u64,
         (sges, len): (&[ibv_sge], u64),
         pd: u32,
-    ) -> Reason {
+    ) -> WcReason {
         let mrs = &self.pd.context.device.mrs;
         let (sge, denial) = mrs.denial_of(pd, sges, len, LOCAL_WRITE);
         if let Some(check) = self.check().filter(|check| !check.is_receive_said(wr_id)) {
-            check.checker.report.say(Kind::Failed, || {
+            check.checker.report.say(ReportKind::Failed, || {
                 let queue = &check.receives.name;
                 let call = if self.srq.is_some() { "ibv_post_srq_recv" } else { "ibv_post_recv" };
                 let piece = |sge: ibv_sge| (sge.addr, sge.length.into());
                 let what = sge.map_or_else(
-                    || Reason::LocalGone.text().into(),
+                    || WcReason::LocalGone.text().into(),
                     |sge| describe(mrs, (pd, queue), (sge.lkey, "lkey"), piece(sge), denial),
                 );
                 let status = wc_status_name(denial.local().status());
@@ -198,8 +203,8 @@ impl Qp {
 
     /// Finds the reason why a peer's request may not access the memory that it names in a domain.
     #[cold]
-    pub(crate) fn why_denied(&self, from: u32, pd: u32, asked: &Asked) -> Reason {
-        let &Asked { op, rkey, addr, len } = asked;
+    pub(crate) fn why_denied(&self, from: u32, pd: u32, asked: &NamedMemory) -> WcReason {
+        let &NamedMemory { op, rkey, addr, len } = asked;
         let mrs = &self.pd.context.device.mrs;
         let denial = mrs.denial(rkey, (pd, self.num), (addr, len), op.remote_access());
         self.check_denied(from, pd, asked, denial);
@@ -208,14 +213,14 @@ impl Qp {
 
     /// A peer's request may not access the memory that it names. One in this process is told so at its end.
     #[cold]
-    fn check_denied(&self, from: u32, pd: u32, asked: &Asked, denial: Denial) {
+    fn check_denied(&self, from: u32, pd: u32, asked: &NamedMemory, denial: Denial) {
         let Some(check) = self.check() else { return };
         let device = &self.pd.context.device;
         if device.wire().is_none() && device.qps.get(from).is_some() {
             return;
         }
         check.checker.report.say(kind_of(denial), || {
-            let Asked { op, rkey, addr, len } = *asked;
+            let NamedMemory { op, rkey, addr, len } = *asked;
             let named = (rkey, "rkey");
             let what = describe(&device.mrs, (pd, &check.name), named, (addr, len), denial);
             format!("{} refuses a {} from QP {from:#x}: {what}", check.name, op.name())
@@ -223,7 +228,7 @@ impl Qp {
     }
 }
 
-fn why_not_ready(requester: &Requester) -> String {
+fn why_not_ready(requester: &RequesterState) -> String {
     format!(
         "QP {:#x} has no receive request, after {} (rnr_retry is {}): its program posts one, by \
          ibv_post_recv, before this end sends",
@@ -237,8 +242,8 @@ fn why_not_ready(requester: &Requester) -> String {
 }
 
 /// To use a key until it is refused may be meant: windows are there for that.
-fn kind_of(denial: Denial) -> Kind {
-    if denial == Denial::Ended { Kind::WindowEnded } else { Kind::Failed }
+fn kind_of(denial: Denial) -> ReportKind {
+    if denial == Denial::Ended { ReportKind::WindowEnded } else { ReportKind::Failed }
 }
 
 /// Posts that are refused.
@@ -251,7 +256,7 @@ impl Qp {
     pub(crate) unsafe fn check_refused_send(&self, wr: &ibv_send_wr, error: Errno) {
         let Some(check) = self.check() else { return };
         let Some(what) = self.why_refused(check, wr, error) else { return };
-        let op = Op::of(wr.opcode).or_else(|| Op::of_rare(wr.opcode));
+        let op = SqOp::from_opcode(wr.opcode).or_else(|| SqOp::from_rare_opcode(wr.opcode));
         let op = op.map_or_else(|| format!("opcode {}", wr.opcode.0), |(op, _)| op.name().into());
         check.checker.refused(
             "ibv_post_send",
@@ -262,7 +267,7 @@ impl Qp {
         );
     }
 
-    fn why_refused(&self, check: &Queue, wr: &ibv_send_wr, error: Errno) -> Option<String> {
+    fn why_refused(&self, check: &QpAccount, wr: &ibv_send_wr, error: Errno) -> Option<String> {
         let (cap, state) = (&self.cap, self.state());
         if state.refuses_sends() {
             let state = state_name(state);
@@ -305,7 +310,7 @@ impl Qp {
                 "the queue pair takes from a shared receive queue: post there (ibv_post_srq_recv)"
                     .into()
             }
-            state @ (State::Reset | State::Destroyed) => {
+            state @ (QueuePairState::Reset | QueuePairState::Destroyed) => {
                 let state = state_name(state);
                 format!("the queue pair is in {state}: it takes receive requests from INIT on")
             }
@@ -342,7 +347,12 @@ fn why_refused_receive(wr: &ibv_recv_wr, max_sge: u32, error: Errno) -> Option<S
 impl Qp {
     /// `ibv_modify_qp` is refused.
     #[cold]
-    pub(crate) fn check_transition(&self, from: State, to: State, why: &dyn core::fmt::Display) {
+    pub(crate) fn check_transition(
+        &self,
+        from: QueuePairState,
+        to: QueuePairState,
+        why: &dyn core::fmt::Display,
+    ) {
         let Some(check) = self.check() else { return };
         let what = format!("{} to {}", state_name(from), state_name(to));
         check.checker.refused("ibv_modify_qp", &what, &check.name, errno::EINVAL, &why.to_string());
@@ -350,14 +360,14 @@ impl Qp {
 }
 
 /// As the manual pages name it.
-pub(crate) fn state_name(state: State) -> &'static str {
+pub(crate) fn state_name(state: QueuePairState) -> &'static str {
     crate::trace::layout::STATES[state as usize]
 }
 
 impl Checker {
     /// A call was refused.
     fn refused(&self, call: &str, what: &str, object: &str, error: Errno, why: &str) {
-        self.report.say(Kind::Refused, || {
+        self.report.say(ReportKind::Refused, || {
             format!("{call}: {what} on {object} is refused ({}): {why}", errno::name(error))
         });
     }
@@ -370,7 +380,7 @@ impl Context {
     pub(crate) fn check_refused(&self, call: &str, error: Errno, why: &str) {
         if let Some(checker) = &self.checker {
             let text = || format!("{call} is refused ({}): {why}", errno::name(error));
-            checker.report.say(Kind::Refused, text);
+            checker.report.say(ReportKind::Refused, text);
         }
     }
 
@@ -384,7 +394,7 @@ impl Context {
         users: impl FnOnce() -> Vec<String>,
     ) {
         let Some(checker) = self.checker.as_ref().filter(|_| error == errno::EBUSY) else { return };
-        checker.report.say(Kind::Refused, || {
+        checker.report.say(ReportKind::Refused, || {
             let users = users();
             let shown = users[..users.len().min(SHOWN)].join(", ");
             let more = match users.len().saturating_sub(SHOWN) {

@@ -10,19 +10,19 @@ use verbs_sys::*;
 use crate::alloc;
 use crate::check::checker::Object;
 use crate::memory::mr_table::{
-    LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
+    LOCAL_WRITE, MW_BIND, MrSlot, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
 };
 use crate::memory::on_demand;
 use crate::memory::published::PublishedRegion;
 use crate::objects::device::admit;
 use crate::objects::dm_memory::DmMemory;
-use crate::objects::handles::{Change, Registration};
+use crate::objects::handles::{KeyChange, MrRegistration};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
 use crate::objects::users::NewUser;
 use crate::peers::process::maps;
-use crate::queues::queue_memory::{Lender, Resource};
-use crate::trace::layout::Kind;
+use crate::queues::queue_memory::{MemoryLender, Resource};
+use crate::trace::layout::EventKind;
 use crate::{errno, limits};
 
 pub(crate) const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
@@ -34,7 +34,7 @@ const KNOWN: u32 = LOCAL_WRITE | REMOTE | MW_BIND | ZERO_BASED | HUGETLB | ON_DE
 
 /// Memory that is to be registered.
 #[derive(Clone, Copy)]
-pub(crate) struct Region {
+pub(crate) struct MrAttr {
     pub(crate) pd: u32,
     pub(crate) addr: u64,
     pub(crate) iova: u64,
@@ -42,11 +42,11 @@ pub(crate) struct Region {
     pub(crate) access: u32,
 }
 
-impl Region {
+impl MrAttr {
     /// The region that was published.
-    pub(crate) fn of(published: &PublishedRegion) -> Region {
+    pub(crate) fn from_published(published: &PublishedRegion) -> MrAttr {
         let PublishedRegion { pd, addr, iova, length, access, .. } = *published;
-        Region { pd, addr, iova, length, access }
+        MrAttr { pd, addr, iova, length, access }
     }
 }
 
@@ -55,7 +55,7 @@ impl MrTable {
     pub(crate) fn insert(
         &self,
         owner: u32,
-        region: &Region,
+        region: &MrAttr,
         peers: Option<&PeerProcesses>,
     ) -> Result<u32, Errno> {
         let mut free = self.free.lock();
@@ -66,7 +66,7 @@ impl MrTable {
     }
 
     /// Fills a slot without a key, which is valid from then on. The table's lock is held.
-    fn fill(&self, key: u32, slot: &Slot, region: &Region, peers: Option<&PeerProcesses>) {
+    fn fill(&self, key: u32, slot: &MrSlot, region: &MrAttr, peers: Option<&PeerProcesses>) {
         slot.pd.store(region.pd, Ordering::Relaxed);
         slot.access.store(region.access, Ordering::Relaxed);
         slot.iova.store(region.iova, Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl MrTable {
     /// bound to it. The slot stays taken until [`release`](Self::release).
     pub(crate) fn invalidate(
         &self,
-        change: &Change<'_>,
+        change: &KeyChange<'_>,
         peers: Option<&PeerProcesses>,
     ) -> Result<(), Errno> {
         let free = self.free.lock();
@@ -109,9 +109,9 @@ impl MrTable {
     /// Fills the slot of a key that is [invalid](Self::invalidate): it is valid again.
     pub(crate) fn validate_again(
         &self,
-        change: &Change<'_>,
-        slot: &Slot,
-        region: &Region,
+        change: &KeyChange<'_>,
+        slot: &MrSlot,
+        region: &MrAttr,
         peers: Option<&PeerProcesses>,
     ) {
         let _table = self.free.lock();
@@ -130,7 +130,7 @@ impl MrTable {
     }
 
     /// Makes a key valid, whose slot is filled in. The table's lock is held.
-    pub(crate) fn put(&self, key: u32, slot: &Slot, peers: Option<&PeerProcesses>) {
+    pub(crate) fn put(&self, key: u32, slot: &MrSlot, peers: Option<&PeerProcesses>) {
         // Release: a thread that sees the key sees the fields.
         slot.key.store(key, Ordering::Release);
         if let Some(peers) = peers.filter(|_| self.is_published.load(Ordering::Relaxed)) {
@@ -141,7 +141,7 @@ impl MrTable {
 
 impl Context {
     /// Traces where a region is; not its keys, which permit access.
-    fn trace_region(&self, event: Kind, addr: u64, length: usize) {
+    fn trace_region(&self, event: EventKind, addr: u64, length: usize) {
         if let Some(tracer) = &self.tracer {
             tracer.log(event, (0, 0, length.try_into().unwrap_or(u32::MAX)), (0, 0), addr);
         }
@@ -153,15 +153,15 @@ impl Context {
 pub(crate) struct Mr {
     pub(crate) abi: ibv_mr,
     pub(crate) pd: Arc<Pd>,
-    pub(crate) registration: Arc<Registration>,
+    pub(crate) registration: Arc<MrRegistration>,
 }
 
 impl Mr {
     /// A struct of a region, at `addr`.
-    pub(crate) fn of(
+    pub(crate) fn from_registration(
         pd: Arc<Pd>,
         addr: *mut c_void,
-        registration: Arc<Registration>,
+        registration: Arc<MrRegistration>,
     ) -> *mut ibv_mr {
         let abi = ibv_mr {
             context: pd.context.as_abi(),
@@ -210,10 +210,10 @@ impl Pd {
 
     /// Lender of memory to the queues of this domain, if it is a parent domain with allocators. It
     /// stays as long as there are such queues.
-    pub(crate) fn lender(&self, resource: Resource) -> Option<Lender> {
+    pub(crate) fn lender(&self, resource: Resource) -> Option<MemoryLender> {
         let pd = core::ptr::from_ref(self).cast_mut().cast::<ibv_pd>();
         let allocators = self.parent.as_ref()?.allocators?;
-        Some(Lender::new(pd, allocators, resource))
+        Some(MemoryLender::new(pd, allocators, resource))
     }
 }
 
@@ -258,7 +258,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
         // access.
         let iova = if access & ZERO_BASED != 0 { 0 } else { iova };
         let access = validate(addr, length, iova, access)?;
-        let region = Region {
+        let region = MrAttr {
             pd: pd.id,
             addr: addr.expose_provenance() as u64,
             iova,
@@ -272,7 +272,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
 /// Makes the object of a region, which callers know as one at `addr`.
 pub(crate) fn register(
     pd: &InArc<'_, Pd>,
-    region: &Region,
+    region: &MrAttr,
     addr: *mut c_void,
     memory: Option<Arc<DmMemory>>,
 ) -> Result<*mut ibv_mr, Errno> {
@@ -286,15 +286,15 @@ pub(crate) fn register(
     of_memory.into_iter().for_each(NewUser::keep);
     let length = region.length as usize;
     let is_device_memory = memory.is_some();
-    let registration = Registration::new((key, key), length, &pd.users, memory);
+    let registration = MrRegistration::new((key, key), length, &pd.users, memory);
     room.insert(key, Arc::clone(&registration));
     pd.context.made(Object::MemoryRegion, key.into());
     pd.context.registered(region);
     if !is_device_memory {
         pd.context.region_at(key, addr.addr() as u64, length);
     }
-    pd.context.trace_region(Kind::RegisterMr, addr.addr() as u64, length);
-    Ok(Mr::of(pd.keep(), addr, registration))
+    pd.context.trace_region(EventKind::RegisterMr, addr.addr() as u64, length);
+    Ok(Mr::from_registration(pd.keep(), addr, registration))
 }
 
 /// The access bits that count: `EINVAL` for those that do not go together.
@@ -369,7 +369,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: NULL, or a region of ours that the caller gives back.
     errno::code(unsafe { Mr::named(mr) }.and_then(|object| {
         object.deregister()?;
-        // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
+        // SAFETY: it was made by `Mr::from_registration`, and no thread uses it any more.
         drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
         Ok(())
     }))
@@ -379,7 +379,8 @@ impl Mr {
     fn deregister(&self) -> Result<(), Errno> {
         let (context, key) = (&self.pd.context, self.registration.key);
         let change = self.registration.change()?;
-        let region = context.device.mrs.slot(key).map(|slot| Region::of(&slot.published()));
+        let region =
+            context.device.mrs.slot(key).map(|slot| MrAttr::from_published(&slot.published()));
         // Before the key ends: a request that is tried again under an invalid key fails its queue
         // pair, and would not count as outstanding any more.
         context.check_deregistered(key);
@@ -388,7 +389,7 @@ impl Mr {
         change.end();
         context.device.mrs.release(key);
         context.device.population.mrs.fetch_sub(1, Ordering::Relaxed);
-        context.trace_region(Kind::DeregisterMr, self.abi.addr.addr() as u64, self.abi.length);
+        context.trace_region(EventKind::DeregisterMr, self.abi.addr.addr() as u64, self.abi.length);
         context.gone(Object::MemoryRegion, key.into());
         if let Some(region) = region {
             context.deregistered(&region);
@@ -400,7 +401,7 @@ impl Mr {
 impl Device {
     /// Takes a key for a region of a domain: `ENOMEM` where there are as many regions as the device
     /// has.
-    pub(crate) fn key_for(&self, pd: u32, region: &Region) -> Result<u32, Errno> {
+    pub(crate) fn key_for(&self, pd: u32, region: &MrAttr) -> Result<u32, Errno> {
         let count = &self.population.mrs;
         admit(count, limits::MAX_MR)?;
         self.mrs.insert(pd, region, self.peers.as_ref()).inspect_err(|_| {
@@ -409,7 +410,7 @@ impl Device {
     }
 
     /// Makes a region's key invalid, and waits for the accesses under it.
-    fn end_key(&self, change: &Change<'_>) -> Result<(), Errno> {
+    fn end_key(&self, change: &KeyChange<'_>) -> Result<(), Errno> {
         let peers = self.peers.as_ref();
         self.mrs.invalidate(change, peers)?;
         // A process that was stopped in the middle of an access keeps the memory.

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::objects::state::{Device, Groups, Qp};
+use crate::objects::state::{Device, MulticastGroups, Qp};
 use crate::peers::process::directory::GroupBit;
-use crate::queues::address::{Gid, is_multicast};
-use crate::queues::qp_state::{State, Transport};
+use crate::queues::address::{GidBytes, is_multicast};
+use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::{errno, limits};
 
-impl Groups {
+impl MulticastGroups {
     /// Attaches a queue pair; false, and nothing changes, if it is attached already.
-    fn attach(&mut self, qp: &Arc<Qp>, gid: Gid, lid: u16) -> Result<bool, Errno> {
+    fn attach(&mut self, qp: &Arc<Qp>, gid: GidBytes, lid: u16) -> Result<bool, Errno> {
         let attached = self.attached.get(&qp.num).map_or(&[][..], Vec::as_slice);
         if attached.contains(&(gid, lid)) {
             return Ok(false);
@@ -32,7 +32,7 @@ impl Groups {
     }
 
     /// Makes a queue pair a member, which it is not.
-    fn join(&mut self, qp: &Arc<Qp>, gid: Gid) -> Result<(), Errno> {
+    fn join(&mut self, qp: &Arc<Qp>, gid: GidBytes) -> Result<(), Errno> {
         let members = self.members.get(&gid).map_or(&[][..], |members| &members[..]);
         let is_new = members.is_empty();
         if members.len() >= limits::MAX_MCAST_QP_ATTACH
@@ -46,7 +46,7 @@ impl Groups {
     }
 
     /// Ends an attachment; `EINVAL` if there is none.
-    fn detach(&mut self, qpn: u32, gid: Gid, lid: u16) -> Result<(), Errno> {
+    fn detach(&mut self, qpn: u32, gid: GidBytes, lid: u16) -> Result<(), Errno> {
         let attached = self.attached.get_mut(&qpn).ok_or(errno::EINVAL)?;
         let at = attached.iter().position(|known| *known == (gid, lid)).ok_or(errno::EINVAL)?;
         attached.swap_remove(at);
@@ -61,7 +61,7 @@ impl Groups {
     }
 
     /// A member is none any more.
-    fn leave(&mut self, qpn: u32, gid: Gid) {
+    fn leave(&mut self, qpn: u32, gid: GidBytes) {
         let Some(members) = self.members.get_mut(&gid) else { return };
         *members = members.iter().filter(|member| member.num != qpn).cloned().collect();
         if members.is_empty() {
@@ -70,9 +70,9 @@ impl Groups {
     }
 
     /// Ends all attachments of a queue pair, which was in these groups.
-    fn forget(&mut self, qpn: u32) -> Vec<Gid> {
+    fn forget(&mut self, qpn: u32) -> Vec<GidBytes> {
         let attached = self.attached.remove(&qpn).unwrap_or_default();
-        let groups: Vec<Gid> = attached.into_iter().map(|(gid, _)| gid).collect();
+        let groups: Vec<GidBytes> = attached.into_iter().map(|(gid, _)| gid).collect();
         groups.iter().for_each(|gid| self.leave(qpn, *gid));
         groups
     }
@@ -80,13 +80,13 @@ impl Groups {
 
 impl Device {
     /// The members of a group, as they are now.
-    pub(crate) fn members(&self, gid: &Gid) -> Arc<[Arc<Qp>]> {
+    pub(crate) fn members(&self, gid: &GidBytes) -> Arc<[Arc<Qp>]> {
         self.groups.read().members.get(gid).cloned().unwrap_or_default()
     }
 
     /// Tells other processes whether there are members here of a group, or of one that the filter
     /// cannot tell from it.
-    fn publish_group(&self, groups: &Groups, gid: &Gid) {
+    fn publish_group(&self, groups: &MulticastGroups, gid: &GidBytes) {
         let Some(peers) = &self.peers else { return };
         let bit = GroupBit::of(gid);
         let is_there = groups.members.contains_key(gid)
@@ -97,18 +97,18 @@ impl Device {
 
 impl Qp {
     /// Checks that its transport, and the address, are those of multicast groups.
-    pub(crate) fn can_attach_to(&self, gid: &Gid) -> Result<(), Errno> {
-        let is_group = is_multicast(gid) && self.transport == Transport::Ud;
+    pub(crate) fn can_attach_to(&self, gid: &GidBytes) -> Result<(), Errno> {
+        let is_group = is_multicast(gid) && self.transport == QpTransport::Ud;
         if is_group { Ok(()) } else { Err(errno::EINVAL) }
     }
 
     /// Attaches it to a multicast group; false if it is. The errors are the kernel's.
-    pub(crate) fn attach_to_group(self: &Arc<Qp>, gid: Gid, lid: u16) -> Result<bool, Errno> {
+    pub(crate) fn attach_to_group(self: &Arc<Qp>, gid: GidBytes, lid: u16) -> Result<bool, Errno> {
         self.can_attach_to(&gid)?;
         let device = &self.pd.context.device;
         let mut groups = device.groups.write();
         // One that is going to be destroyed forgets its attachments under the same lock, and later.
-        if self.state() == State::Destroyed {
+        if self.state() == QueuePairState::Destroyed {
             return Err(errno::EINVAL);
         }
         let is_new = groups.attach(self, gid, lid)?;
@@ -117,7 +117,7 @@ impl Qp {
     }
 
     /// Ends an attachment.
-    pub(crate) fn detach_from_group(&self, gid: Gid, lid: u16) -> Result<(), Errno> {
+    pub(crate) fn detach_from_group(&self, gid: GidBytes, lid: u16) -> Result<(), Errno> {
         let device = &self.pd.context.device;
         let mut groups = device.groups.write();
         groups.detach(self.num, gid, lid)?;
@@ -127,13 +127,13 @@ impl Qp {
 
     /// Reports whether it is attached to any group.
     pub(crate) fn is_attached(&self) -> bool {
-        self.transport == Transport::Ud
+        self.transport == QpTransport::Ud
             && self.pd.context.device.groups.read().attached.contains_key(&self.num)
     }
 
     /// It is destroyed.
     pub(crate) fn leave_groups(&self) {
-        if self.transport == Transport::Ud {
+        if self.transport == QpTransport::Ud {
             let device = &self.pd.context.device;
             let left = {
                 let mut groups = device.groups.write();

@@ -12,10 +12,10 @@ use crate::alloc;
 use crate::check::checker::Object;
 use crate::memory::keys::TAG;
 use crate::objects::device::admit;
-use crate::objects::mw_table::{Bind, NewMw};
+use crate::objects::mw_table::{BindRequest, NewMw};
 use crate::objects::state::{Device, Pd};
-use crate::queues::qp_state::Transport;
-use crate::queues::wqe::{Op, Wqe};
+use crate::queues::qp_state::QpTransport;
+use crate::queues::wqe::{SqOp, Wqe};
 use crate::{errno, limits};
 
 /// A memory window.
@@ -116,11 +116,11 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 /// # Safety
 /// `wr` is valid.
 #[cold]
-pub(crate) unsafe fn takes_mw(transport: Transport, wr: &ibv_send_wr) -> bool {
-    let is_connected = matches!(transport, Transport::Rc | Transport::Uc);
+pub(crate) unsafe fn takes_mw(transport: QpTransport, wr: &ibv_send_wr) -> bool {
+    let is_connected = matches!(transport, QpTransport::Rc | QpTransport::Uc);
     match wr.opcode {
         // No other transport has such a packet but XRC, whose receiving end can bind nothing.
-        ibv_wr_opcode::IBV_WR_SEND_WITH_INV => transport == Transport::Rc,
+        ibv_wr_opcode::IBV_WR_SEND_WITH_INV => transport == QpTransport::Rc,
         // SAFETY: the union's member of this opcode.
         ibv_wr_opcode::IBV_WR_BIND_MW => unsafe {
             is_connected && !wr.__bindgen_anon_2.bind_mw.mw.is_null()
@@ -138,8 +138,8 @@ impl Wqe {
     #[cold]
     pub(crate) unsafe fn take_mw(&mut self, wr: &ibv_send_wr) {
         match self.op {
-            Op::BindMw => {}
-            Op::LocalInv => {
+            SqOp::BindMw => {}
+            SqOp::LocalInv => {
                 // SAFETY: an integer.
                 self.rkey = unsafe { wr.__bindgen_anon_1.invalidate_rkey };
                 return;
@@ -169,8 +169,8 @@ impl Wqe {
     }
 
     /// The fields of a request to bind a window.
-    pub(crate) fn bind(&self) -> Bind {
-        Bind {
+    pub(crate) fn bind(&self) -> BindRequest {
+        BindRequest {
             id: self.swap,
             key: self.rkey,
             lkey: self.imm.unwrap_or(0),

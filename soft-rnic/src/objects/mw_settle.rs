@@ -10,16 +10,16 @@
 use rustix::io::Errno;
 
 use crate::errno;
-use crate::memory::mws::Ending;
+use crate::memory::mws::BindingEnd;
 use crate::objects::state::{Device, PeerProcesses};
 use crate::peers::process::directory::slot_of;
 use crate::peers::process::outside::{INSIDE, Insiders};
-use crate::queues::qp_state::Transport;
+use crate::queues::qp_state::QpTransport;
 
 impl Device {
     /// Reports whether no access is under way any more under the key of an ending. `insiders` are
     /// the accesses that the look before has left. Of locks, that of a send queue may be held.
-    pub(crate) fn try_settle(&self, ending: &Ending, insiders: &mut Option<Insiders>) -> bool {
+    pub(crate) fn try_settle(&self, ending: &BindingEnd, insiders: &mut Option<Insiders>) -> bool {
         if self.mrs.is_settled(ending) {
             return true;
         }
@@ -40,7 +40,7 @@ impl Device {
     }
 
     /// Waits for that, as long as for a deregistration: `EBUSY` if a process stays in the memory.
-    pub(crate) fn settle(&self, ending: &Ending) -> Result<(), Errno> {
+    pub(crate) fn settle(&self, ending: &BindingEnd) -> Result<(), Errno> {
         let (began, mut insiders) = (host::time::now(), None);
         while !self.try_settle(ending, &mut insiders) {
             if host::time::since(began) > INSIDE {
@@ -52,7 +52,7 @@ impl Device {
     }
 
     /// Waits until no request is under way that this process executes and that has seen the key.
-    fn end_deliveries(&self, ending: &Ending) {
+    fn end_deliveries(&self, ending: &BindingEnd) {
         if ending.qpn != 0 {
             if let Some(qp) = self.qps.get(ending.qpn) {
                 drop(qp.responder.lock());
@@ -63,7 +63,7 @@ impl Device {
     }
 
     /// The accesses of other processes that can have seen the key.
-    fn insiders(&self, ending: &Ending) -> Insiders {
+    fn insiders(&self, ending: &BindingEnd) -> Insiders {
         let peers = self.peers.as_ref();
         match ending.peer {
             0 => peers.map(|peers| peers.all_insiders(|to| self.is_open_to(ending, to))),
@@ -74,14 +74,14 @@ impl Device {
 
     /// Reports whether requests to this queue pair can use the window; what is not known of one
     /// that has gone is taken for granted.
-    fn is_open_to(&self, ending: &Ending, to: u32) -> bool {
+    fn is_open_to(&self, ending: &BindingEnd, to: u32) -> bool {
         let base = self.peers.as_ref().map_or(0, PeerProcesses::base);
         if ending.qpn != 0 {
             return to == ending.qpn;
         }
         match self.qps.get(to) {
             // The domain is that of the queue that a request names.
-            Some(qp) => qp.pd.id == ending.pd || qp.transport == Transport::XrcRecv,
+            Some(qp) => qp.pd.id == ending.pd || qp.transport == QpTransport::XrcRecv,
             None => slot_of(to) == slot_of(base),
         }
     }

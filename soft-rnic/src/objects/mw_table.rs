@@ -11,17 +11,17 @@ use rustix::io::Errno;
 use crate::errno;
 use crate::memory::keys::TAG;
 use crate::memory::mr_table::{
-    FreeSlots, LOCAL_WRITE, MW, MW_BIND, MrTable, NULL, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ,
-    REMOTE_WRITE, Slot,
+    FreeSlots, LOCAL_WRITE, MW, MW_BIND, MrSlot, MrTable, NULL, ON_DEMAND, REMOTE_ATOMIC,
+    REMOTE_READ, REMOTE_WRITE,
 };
-use crate::memory::mws::{Binding, Ending};
+use crate::memory::mws::{Binding, BindingEnd};
 use crate::objects::mr::ZERO_BASED;
 use crate::objects::state::PeerProcesses;
 
 const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 
 /// A request to bind a window.
-pub(crate) struct Bind {
+pub(crate) struct BindRequest {
     /// Identifies the window.
     pub(crate) id: u64,
     /// Its key from now on, which leads to its slot.
@@ -45,7 +45,7 @@ pub(crate) struct Asker {
 
 /// A request about a window that cannot be carried out; nothing has changed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refused;
+pub(crate) struct MwRefused;
 
 /// A new window.
 pub(crate) struct NewMw {
@@ -70,7 +70,7 @@ impl MrTable {
         Some(self.draw_mw(index, self.slot_at(index)?))
     }
 
-    fn draw_mw(&self, index: u32, slot: &Slot) -> u32 {
+    fn draw_mw(&self, index: u32, slot: &MrSlot) -> u32 {
         loop {
             let key = self.draw(index, slot);
             if has_tags(key) {
@@ -82,14 +82,14 @@ impl MrTable {
     /// Binds a window; where an ending is returned, it can be bound when that is settled.
     pub(crate) fn bind(
         &self,
-        bind: &Bind,
+        bind: &BindRequest,
         asker: Asker,
         peers: Option<&PeerProcesses>,
-    ) -> Result<Option<Ending>, Refused> {
+    ) -> Result<Option<BindingEnd>, MwRefused> {
         let mut free = self.free.lock();
         let index = self.keys.index(bind.key);
         let state = free.mws.get(index).filter(|it| it.id == bind.id && it.pd == asker.pd);
-        let is_type_2 = state.ok_or(Refused)?.is_type_2;
+        let is_type_2 = state.ok_or(MwRefused)?.is_type_2;
         let unbinds = bind.length == 0;
         let is_bound = free.mws.binding(index).is_some();
         let is_refused = match is_type_2 {
@@ -97,10 +97,10 @@ impl MrTable {
             false => bind.access & ZERO_BASED != 0,
         };
         if is_refused {
-            return Err(Refused);
+            return Err(MwRefused);
         }
         let (delta, on_demand) =
-            if unbinds { (0, 0) } else { self.region_of(bind, asker.pd).ok_or(Refused)? };
+            if unbinds { (0, 0) } else { self.region_of(bind, asker.pd).ok_or(MwRefused)? };
         self.end_mw(&mut free, index, peers);
         if let Some(ending) = free.mws.ending(index) {
             return Ok(Some(ending));
@@ -110,7 +110,7 @@ impl MrTable {
         }
         let Asker { qpn, peer, .. } =
             if is_type_2 { asker } else { Asker { qpn: 0, peer: 0, ..asker } };
-        let slot = self.slot_at(index).ok_or(Refused)?;
+        let slot = self.slot_at(index).ok_or(MwRefused)?;
         slot.fill_mw(bind, Asker { qpn, ..asker }, delta, on_demand);
         self.keys.note(bind.key, index);
         self.put(bind.key, slot, peers);
@@ -121,7 +121,7 @@ impl MrTable {
 
     /// The difference that is added to addresses of a region, and its bit for on demand, if a
     /// window may be bound to it so.
-    fn region_of(&self, bind: &Bind, pd: u32) -> Option<(u64, u32)> {
+    fn region_of(&self, bind: &BindRequest, pd: u32) -> Option<(u64, u32)> {
         const KNOWN: u32 = LOCAL_WRITE | REMOTE | ZERO_BASED;
         let slot = self.slot(bind.lkey)?;
         let load = |field: &core::sync::atomic::AtomicU32| field.load(Ordering::Relaxed);
@@ -156,20 +156,20 @@ impl MrTable {
         key: u32,
         qpn: u32,
         peers: Option<&PeerProcesses>,
-    ) -> Result<Ending, Refused> {
+    ) -> Result<BindingEnd, MwRefused> {
         let mut free = self.free.lock();
-        let index = self.index_of_bound(&free, key, qpn).ok_or(Refused)?;
+        let index = self.index_of_bound(&free, key, qpn).ok_or(MwRefused)?;
         self.end_mw(&mut free, index, peers);
-        free.mws.ending(index).ok_or(Refused)
+        free.mws.ending(index).ok_or(MwRefused)
     }
 
     /// Reports whether no access is under way any more under the key of this ending.
-    pub(crate) fn is_settled(&self, ending: &Ending) -> bool {
+    pub(crate) fn is_settled(&self, ending: &BindingEnd) -> bool {
         self.free.lock().mws.is_settled(ending)
     }
 
     /// Records that no access is under way any more under the key of this ending.
-    pub(crate) fn set_settled(&self, ending: &Ending) {
+    pub(crate) fn set_settled(&self, ending: &BindingEnd) {
         self.free.lock().mws.settle(ending);
     }
 
@@ -186,7 +186,7 @@ impl MrTable {
     }
 
     /// Ends the binding of a window, if it has one; what is to be settled before it is free.
-    pub(crate) fn end_any(&self, index: u32, peers: Option<&PeerProcesses>) -> Option<Ending> {
+    pub(crate) fn end_any(&self, index: u32, peers: Option<&PeerProcesses>) -> Option<BindingEnd> {
         let mut free = self.free.lock();
         self.end_mw(&mut free, index, peers);
         free.mws.ending(index)
@@ -214,9 +214,9 @@ fn has_tags(key: u32) -> bool {
     key & !TAG != 0
 }
 
-impl Slot {
+impl MrSlot {
     /// Fills the slot of a free window.
-    fn fill_mw(&self, bind: &Bind, asker: Asker, delta: u64, on_demand: u32) {
+    fn fill_mw(&self, bind: &BindRequest, asker: Asker, delta: u64, on_demand: u32) {
         // Release, and a fence: a reader that sees the new number sees that the key was not valid,
         // and one that sees a field of this binding sees the new number (`check_mw`).
         self.bindings.fetch_add(1, Ordering::Release);

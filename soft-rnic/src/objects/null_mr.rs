@@ -10,8 +10,8 @@ use crate::errno;
 use crate::limits::MAX_MESSAGE;
 use crate::memory::mr_table::{LOCAL_WRITE, NULL};
 use crate::memory::null_memory::NullMemory;
-use crate::objects::handles::Registration;
-use crate::objects::mr::{Mr, Region};
+use crate::objects::handles::MrRegistration;
+use crate::objects::mr::{Mr, MrAttr};
 use crate::objects::state::Pd;
 
 /// `ibv_alloc_null_mr`: only the local key is valid, for any address.
@@ -22,15 +22,15 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         let addr = NullMemory::get()?.zeroes as u64;
         let access = LOCAL_WRITE | NULL;
         // Its domain is not where those of other regions are, which are found before.
-        let region = Region { pd: 0, addr, iova: 0, length: MAX_MESSAGE, access };
+        let region = MrAttr { pd: 0, addr, iova: 0, length: MAX_MESSAGE, access };
         let device = &pd.context.device;
         let in_domain = pd.users.join()?;
         let room = pd.context.handles.mrs.room()?;
         let key = device.key_for(pd.id, &region)?;
         in_domain.keep();
-        let registration = Registration::new((key, 0), usize::MAX, &pd.users, None);
+        let registration = MrRegistration::new((key, 0), usize::MAX, &pd.users, None);
         room.insert(key, Arc::clone(&registration));
         pd.context.made(Object::MemoryRegion, key.into());
-        Ok(Mr::of(pd.keep(), core::ptr::null_mut(), registration))
+        Ok(Mr::from_registration(pd.keep(), core::ptr::null_mut(), registration))
     }))
 }

@@ -11,12 +11,12 @@ use verbs_sys::*;
 use crate::errno;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{AsyncEvent, Element, Qp, Responder, Sq};
-use crate::queues::qp_state::State;
-use crate::queues::requester::Requester;
-use crate::reason::{Cause, Reason};
+use crate::objects::state::{Element, Qp, QueuedEvent, ResponderState, Sq};
+use crate::queues::qp_state::QueuePairState;
+use crate::queues::requester::RequesterState;
+use crate::reason::{Cause, WcReason};
 
-pub(crate) use creation::{Extras, Parts, create, create_qp, enter};
+pub(crate) use creation::{Extras, QpParts, create, create_qp, enter};
 
 impl Qp {
     /// The object behind a caller's pointer.
@@ -34,18 +34,19 @@ impl Qp {
     }
 
     #[inline]
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> QueuePairState {
         // Acquire: what was set up before the state is seen with it.
-        State::ALL[usize::from(self.state.load(Ordering::Acquire)) % State::ALL.len()]
+        QueuePairState::ALL
+            [usize::from(self.state.load(Ordering::Acquire)) % QueuePairState::ALL.len()]
     }
 
     /// Sets the state; both sides' locks are held.
-    pub(crate) fn set_state(&self, state: State) {
-        if state == State::Reset {
+    pub(crate) fn set_state(&self, state: QueuePairState) {
+        if state == QueuePairState::Reset {
             self.last_wqe_said.store(false, Ordering::Relaxed);
         }
         match state {
-            State::Err => self.note_cause(Cause::PROGRAM),
+            QueuePairState::Err => self.note_cause(Cause::PROGRAM),
             _ => self.cause.store(0, Ordering::Relaxed),
         }
         // Release: see `state`.
@@ -64,13 +65,14 @@ impl Qp {
         let entered = self
             .state
             .try_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-                let works = (State::Init as u8..=State::Sqe as u8).contains(&state);
-                works.then_some(State::Err as u8)
+                let works =
+                    (QueuePairState::Init as u8..=QueuePairState::Sqe as u8).contains(&state);
+                works.then_some(QueuePairState::Err as u8)
             })
             .is_ok();
         if entered {
             self.publish_state();
-            self.trace_state(State::Err);
+            self.trace_state(QueuePairState::Err);
         }
         entered
     }
@@ -85,11 +87,11 @@ impl Qp {
 
     /// The cause of its error state, if it is in one.
     pub(crate) fn cause(&self) -> Option<Cause> {
-        Cause::of(self.cause.load(Ordering::Relaxed))
+        Cause::from_code(self.cause.load(Ordering::Relaxed))
     }
 
     /// The reason of requests that are flushed.
-    pub(crate) fn flush_reason(&self) -> Reason {
+    pub(crate) fn flush_reason(&self) -> WcReason {
         self.cause().unwrap_or(Cause::DEVICE).flush()
     }
 
@@ -103,11 +105,11 @@ impl Qp {
         self.note_cause(cause);
         // AcqRel: see `state`. Any other state is worse already.
         let entered = self.state.try_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-            let sends = state == State::Rts as u8 || state == State::Sqd as u8;
-            sends.then_some(State::Sqe as u8)
+            let sends = state == QueuePairState::Rts as u8 || state == QueuePairState::Sqd as u8;
+            sends.then_some(QueuePairState::Sqe as u8)
         });
         if entered.is_ok() {
-            self.trace_state(State::Sqe);
+            self.trace_state(QueuePairState::Sqe);
         }
     }
 
@@ -116,9 +118,9 @@ impl Qp {
         if let Some(target) = &self.target {
             return target.raise(event_type);
         }
-        let event = AsyncEvent { element: Element::Qp(Arc::clone(self)), event_type };
+        let event = QueuedEvent { element: Element::Qp(Arc::clone(self)), event_type };
         // The thread that raises it may hold no lock of a queue pair that is destroyed meanwhile.
-        self.context.events.push_if(event, || self.state() != State::Destroyed);
+        self.context.events.push_if(event, || self.state() != QueuePairState::Destroyed);
     }
 
     /// Goes to the error state for a reason of the device's own.
@@ -132,7 +134,7 @@ impl Qp {
     /// Empties both queues and forgets the connection; completions that were not polled
     /// are removed, too. Both locks are held. The error, `EBUSY`, says that the peer's
     /// process is inside this one's memory, and does not leave.
-    pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) -> Result<(), Errno> {
+    pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut ResponderState) -> Result<(), Errno> {
         let parted = sq.part(self);
         let device = &self.pd.context.device;
         // Both locks are held: nothing of this process goes on under their keys.
@@ -143,7 +145,7 @@ impl Qp {
             faults.lock().reset(sq.requester.posted);
         }
         sq.settling = None;
-        sq.requester = Requester::default();
+        sq.requester = RequesterState::default();
         sq.peer = None;
         sq.end_wire();
         responder.wire = None;
@@ -190,7 +192,7 @@ impl Qp {
             // later ones see the state.
             let mut sq = self.sq.lock();
             let mut responder = self.responder.lock();
-            self.set_state(State::Destroyed);
+            self.set_state(QueuePairState::Destroyed);
             self.depart(&mut responder);
             // A process that does not leave within seconds is stopped; it cannot be waited for.
             let _ = self.clear(&mut sq, &mut responder);

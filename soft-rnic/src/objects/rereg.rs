@@ -10,7 +10,7 @@ use verbs_sys::*;
 use crate::errno;
 use crate::memory::mr_table::NULL;
 use crate::memory::published::PublishedRegion;
-use crate::objects::mr::{Mr, Region, ZERO_BASED, validate};
+use crate::objects::mr::{Mr, MrAttr, ZERO_BASED, validate};
 use crate::objects::state::Pd;
 use crate::objects::users::NewUser;
 
@@ -19,7 +19,7 @@ const PD: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0;
 const ACCESS: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0;
 
 /// Reason why a region was not registered again, as the manual page names it; `errno` has more.
-enum Failed {
+enum ReregError {
     /// The region is as it was, or as another call makes it: the arguments do not go together, or
     /// there is such a call.
     Input(Errno),
@@ -47,11 +47,11 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     let (code, error) = match unsafe { rereg(mr, flags as u32, pd, (addr, length), access as u32) }
     {
         Ok(()) => return 0,
-        Err(Failed::Input(error)) => (ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT, error),
-        Err(Failed::NewMemory(error)) => {
+        Err(ReregError::Input(error)) => (ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT, error),
+        Err(ReregError::NewMemory(error)) => {
             (ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_DONT_FORK_NEW, error)
         }
-        Err(Failed::Command(error)) => (ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD, error),
+        Err(ReregError::Command(error)) => (ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD, error),
     };
     errno::set(error);
     code.0
@@ -66,47 +66,48 @@ unsafe fn rereg(
     pd: *mut ibv_pd,
     (addr, length): (*mut c_void, usize),
     access: u32,
-) -> Result<(), Failed> {
+) -> Result<(), ReregError> {
     // SAFETY: `mr` is NULL or a region of ours, which no other call names meanwhile (see # Safety).
-    let object = unsafe { mr.cast::<Mr>().as_mut() }.ok_or(Failed::Input(errno::EINVAL))?;
+    let object = unsafe { mr.cast::<Mr>().as_mut() }.ok_or(ReregError::Input(errno::EINVAL))?;
     let has = |flag| flags & flag != 0;
     let known = ibv_rereg_mr_flags::IBV_REREG_MR_FLAGS_SUPPORTED.0;
     let nothing_new = has(TRANSLATION) && (length == 0 || addr.is_null());
     if flags == 0 || flags & !known != 0 || nothing_new || (access != 0 && !has(ACCESS)) {
-        return Err(Failed::Input(errno::EINVAL));
+        return Err(ReregError::Input(errno::EINVAL));
     }
     let other = match has(PD) {
         // SAFETY: `pd` matters here, so that it is NULL or a domain of ours (see # Safety).
-        true => Some(unsafe { Pd::from_abi(pd) }.map_err(Failed::Input)?),
+        true => Some(unsafe { Pd::from_abi(pd) }.map_err(ReregError::Input)?),
         false => None,
     };
     let context = Arc::clone(&object.pd.context);
     if other.as_ref().is_some_and(|pd| !pd.context.shares(&context)) {
-        return Err(Failed::Input(errno::EINVAL));
+        return Err(ReregError::Input(errno::EINVAL));
     }
     let registration = Arc::clone(&object.registration);
     let change = registration.change().map_err(|error| match error {
-        errno::ENOENT => Failed::Command(error),
-        _ => Failed::Input(error),
+        errno::ENOENT => ReregError::Command(error),
+        _ => ReregError::Input(error),
     })?;
     let (device, key) = (&context.device, change.key());
-    let slot = device.mrs.slot(key).ok_or(Failed::Input(errno::EINVAL))?;
+    let slot = device.mrs.slot(key).ok_or(ReregError::Input(errno::EINVAL))?;
     if slot.key.load(Ordering::Acquire) != key {
         // It has failed before.
-        return Err(Failed::Command(errno::EINVAL));
+        return Err(ReregError::Command(errno::EINVAL));
     }
     if registration.memory.is_some() || slot.access.load(Ordering::Relaxed) & NULL != 0 {
-        return Err(Failed::Input(errno::EINVAL));
+        return Err(ReregError::Input(errno::EINVAL));
     }
     let before = slot.published();
     let region = becomes(&before, flags, other.as_deref(), (addr, length), access)?;
-    let in_domain = other.as_ref().map(|pd| pd.users.join()).transpose().map_err(Failed::Input)?;
+    let in_domain =
+        other.as_ref().map(|pd| pd.users.join()).transpose().map_err(ReregError::Input)?;
     let peers = device.peers.as_ref();
     // As for deregistration: what has seen the key is over before anything changes.
-    device.mrs.invalidate(&change, peers).map_err(Failed::Input)?;
-    device.end_accesses().map_err(Failed::Command)?;
+    device.mrs.invalidate(&change, peers).map_err(ReregError::Input)?;
+    device.end_accesses().map_err(ReregError::Command)?;
     device.mrs.validate_again(&change, slot, &region, peers);
-    context.deregistered(&Region::of(&before));
+    context.deregistered(&MrAttr::from_published(&before));
     context.registered(&region);
     if has(TRANSLATION) {
         (object.abi.addr, object.abi.length) = (addr, length);
@@ -128,7 +129,7 @@ fn becomes(
     pd: Option<&Arc<Pd>>,
     (addr, length): (*mut c_void, usize),
     access: u32,
-) -> Result<Region, Failed> {
+) -> Result<MrAttr, ReregError> {
     let has = |flag| flags & flag != 0;
     // (An imported struct does not know the address.)
     let addr_before = core::ptr::with_exposed_provenance_mut(before.addr as usize);
@@ -141,10 +142,10 @@ fn becomes(
         true => addr as u64,
     };
     let access = validate(addr, length, iova, access).map_err(|error| match error {
-        errno::EFAULT => Failed::NewMemory(error),
-        _ => Failed::Input(error),
+        errno::EFAULT => ReregError::NewMemory(error),
+        _ => ReregError::Input(error),
     })?;
-    Ok(Region {
+    Ok(MrAttr {
         pd: pd.map_or(before.pd, |pd| pd.id),
         addr: addr.expose_provenance() as u64,
         iova,

@@ -15,11 +15,11 @@ use crate::lock::Padded;
 use crate::objects::checked::check_receive;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{AsyncEvent, Context, Cq, Element, Pd, Srq, XrcSrq, Xrcd};
+use crate::objects::state::{Context, Cq, Element, Pd, QueuedEvent, Srq, XrcSrq, Xrcd};
 use crate::objects::users::Users;
 use crate::queues::queue_memory::Resource;
-use crate::queues::recv_ring::{RecvRing, Taker, recv_len};
-use crate::timing::card::Turn;
+use crate::queues::recv_ring::{RecvRing, SrqTaker, recv_len};
+use crate::timing::card::SrqTimes;
 use crate::timing::charge::Charged;
 use crate::{errno, limits};
 
@@ -51,7 +51,7 @@ impl Srq {
 
     /// Number of requests that can be taken before the limit event has to fire.
     #[inline]
-    pub(crate) fn before_limit(&self, taker: &mut Taker) -> u32 {
+    pub(crate) fn before_limit(&self, taker: &mut SrqTaker) -> u32 {
         match taker.limit {
             0 => u32::MAX,
             limit => self.ring.len(&mut taker.consumer).saturating_sub(limit),
@@ -60,12 +60,12 @@ impl Srq {
 
     /// Fires the limit event, once, if fewer requests than the limit are left.
     #[inline]
-    pub(crate) fn check_limit(self: &Arc<Srq>, taker: &mut Taker) {
+    pub(crate) fn check_limit(self: &Arc<Srq>, taker: &mut SrqTaker) {
         if taker.limit != 0 && self.ring.len(&mut taker.consumer) < taker.limit {
             taker.limit = 0;
             let element = Element::Srq(Arc::clone(self));
             let event_type = ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED;
-            self.context.events.push(AsyncEvent { element, event_type });
+            self.context.events.push(QueuedEvent { element, event_type });
         }
     }
 }
@@ -234,7 +234,7 @@ fn new(
         ring,
         taker: Padded::default(),
         users: Users::default(),
-        turn: Turn::default(),
+        turn: SrqTimes::default(),
         acks: Acks::default(),
         xrc,
         trace,
@@ -351,7 +351,7 @@ unsafe fn post<const WATCHED: bool>(
         // SAFETY: `bad_wr` is not NULL.
         unsafe { errno::memory_of_post(wr, bad_wr) }?;
         // SAFETY: the caller's list.
-        let _charged = unsafe { Charged::of(srq.pd.context.device.charging_card(), wr) };
+        let _charged = unsafe { Charged::for_receives(srq.pd.context.device.charging_card(), wr) };
         let mut poster = srq.ring.poster.lock();
         // SAFETY: the caller's list.
         let result = unsafe {

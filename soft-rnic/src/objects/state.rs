@@ -23,47 +23,47 @@ use host::sync::{Mutex, RwLock};
 use verbs_sys::*;
 
 use crate::check::checker::Checker;
-use crate::check::completions::Completions as CheckedCompletions;
-use crate::check::queue::{Queue as CheckedQueue, Receives};
+use crate::check::completions::CqAccount;
+use crate::check::queue::{QpAccount, RecvAccount};
 use crate::counters::Counters;
 use crate::event::{Acks, EventQueue};
 use crate::faults::injector::Injector;
 use crate::faults::queue::QueueFaults;
 use crate::lock::{Lock, Padded};
 use crate::memory::mr_table::MrTable;
-use crate::memory::span::Scratch;
-use crate::objects::cq::producer::{Moderation, Producer};
-use crate::objects::handles::{Command, Handles};
+use crate::memory::span::RequestScratch;
+use crate::objects::cq::producer::{CqProducer, Moderation};
+use crate::objects::handles::{CommandFd, Handles};
 use crate::objects::users::Users;
-use crate::peers::process::backoff::Backoff;
+use crate::peers::process::backoff::AnswerBackoff;
 use crate::peers::process::multicast::Participation;
-use crate::peers::process::names::Names;
-use crate::peers::process::pair::Pair;
+use crate::peers::process::names::SocketNames;
+use crate::peers::process::pair::ProcessPair;
 use crate::peers::process::peer_not_found::Looked;
 use crate::peers::process::progress_thread::ProgressThread;
 use crate::peers::process::region::Files;
-use crate::peers::process::remote::Remote;
-use crate::peers::process::rendezvous::{Here, Missing, Pairs, Rendezvous};
-use crate::peers::process::side::Side;
+use crate::peers::process::remote::RemotePeer;
+use crate::peers::process::rendezvous::{LocalProcess, Missing, PairsBySlot, ProcessRendezvous};
+use crate::peers::process::side::ReadSide;
 use crate::peers::process::workers::Workers;
 use crate::peers::wire::state::WireSq;
-use crate::queues::address::Gid;
-use crate::queues::batch::Batch;
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::Transport;
+use crate::queues::address::GidBytes;
+use crate::queues::batch::WrBatch;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QpTransport;
 use crate::queues::queue_memory::{Allocators, QueueMemory};
-use crate::queues::recv_ring::{RecvRing, Taker};
-use crate::queues::requester::Requester;
-use crate::timing::card::{Link, Turn};
+use crate::queues::recv_ring::{RecvRing, SrqTaker};
+use crate::queues::requester::RequesterState;
+use crate::timing::card::{CardLink, SrqTimes};
 use crate::timing::network::Network;
 use crate::timing::timer::Timer;
 use crate::timing::times::Times;
-use crate::trace::completions::Completions;
-use crate::trace::queue::Queue;
+use crate::trace::completions::CqTrace;
+use crate::trace::queue::QueueTrace;
 use crate::trace::tracer::Tracer;
 
-pub(crate) use device::{Kind, Population};
-pub(crate) use guarded::{Responder, Settling};
+pub(crate) use device::{ExecutionMode, Population};
+pub(crate) use guarded::{ResponderState, Settling};
 
 /// A software device. The ABI's struct comes first: its address is the object's.
 #[repr(C)]
@@ -74,7 +74,7 @@ pub(crate) struct Device {
     pub(crate) slack: [u64; 8],
     pub(crate) guid: u64,
     /// The GID of its port, once it was asked for; that of a device on the network is its address.
-    pub(crate) gid: OnceLock<Gid>,
+    pub(crate) gid: OnceLock<GidBytes>,
     /// The process that it is of. A child of fork finds it, and cannot use it.
     pub(crate) process: u32,
     /// The world in which it was made; 0 if in none.
@@ -82,7 +82,7 @@ pub(crate) struct Device {
     pub(crate) qps: QpTable,
     pub(crate) mrs: MrTable,
     pub(crate) xrc: XrcTable,
-    pub(crate) groups: RwLock<Groups>,
+    pub(crate) groups: RwLock<MulticastGroups>,
     pub(crate) timer: Arc<Timer>,
     pub(crate) population: Population,
     pub(crate) network: Network,
@@ -94,7 +94,7 @@ pub(crate) struct Device {
     pub(crate) overflowed: AtomicU64,
     /// Statistics of queue pairs that are gone.
     pub(crate) retired: Mutex<Counters>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExecutionMode,
     /// Other processes, for `soft0`, and for an address that processes share: other devices reach
     /// no other process so.
     pub(crate) peers: Option<PeerProcesses>,
@@ -132,11 +132,11 @@ pub(crate) struct XrcTable {
 
 /// Multicast groups.
 #[derive(Default)]
-pub(crate) struct Groups {
+pub(crate) struct MulticastGroups {
     /// Queue pairs by the group's GID. A group exists as long as it has one.
-    pub(crate) members: HashMap<Gid, Arc<[Arc<Qp>]>>,
+    pub(crate) members: HashMap<GidBytes, Arc<[Arc<Qp>]>>,
     /// Attachments of a queue pair, by its number: the GID and the LID of the call.
-    pub(crate) attached: HashMap<u32, Vec<(Gid, u16)>>,
+    pub(crate) attached: HashMap<u32, Vec<(GidBytes, u16)>>,
 }
 
 /// An XRC domain, which one handle or several stand for.
@@ -167,19 +167,19 @@ pub(crate) struct Xrcd {
 #[derive(Debug, Default)]
 pub(crate) struct PeerProcesses {
     /// Names by which they find each other.
-    pub(crate) names: Names,
-    pub(crate) here: OnceLock<Result<Here, Missing>>,
-    pub(crate) rendezvous: Mutex<Rendezvous>,
-    pub(crate) pairs: RwLock<Pairs>,
+    pub(crate) names: SocketNames,
+    pub(crate) here: OnceLock<Result<LocalProcess, Missing>>,
+    pub(crate) rendezvous: Mutex<ProcessRendezvous>,
+    pub(crate) pairs: RwLock<PairsBySlot>,
     /// There has been one.
     pub(crate) has_pairs: AtomicBool,
     /// Those that were declared dead and live: they may be inside our memory.
-    pub(crate) departed: Mutex<Vec<Arc<Pair>>>,
+    pub(crate) departed: Mutex<Vec<Arc<ProcessPair>>>,
     pub(crate) progress: Padded<Lock<ProgressEngine>>,
     /// A thread asks the holder of `progress` to look once more.
     pub(crate) look_again: AtomicBool,
     pub(crate) files: Files,
-    pub(crate) backoff: Mutex<Backoff>,
+    pub(crate) backoff: Mutex<AnswerBackoff>,
     pub(crate) progress_thread: ProgressThread,
     pub(crate) participation: Participation,
     pub(crate) workers: Arc<Workers>,
@@ -191,9 +191,9 @@ pub(crate) struct PeerProcesses {
 /// The state of taking what other processes send; under a lock.
 #[derive(Default)]
 pub(crate) struct ProgressEngine {
-    pub(crate) sides: Vec<Side>,
+    pub(crate) sides: Vec<ReadSide>,
     pub(crate) qps: Vec<Option<Arc<Qp>>>,
-    pub(crate) scratch: Option<Box<crate::peers::process::side::Scratch>>,
+    pub(crate) scratch: Option<Box<crate::peers::process::side::MessageScratch>>,
     /// A process does not keep the rules: it has to be buried.
     pub(crate) broken: bool,
     /// There are deferred fetches that no thread runs yet.
@@ -210,11 +210,11 @@ pub(crate) struct ProgressEngine {
 pub(crate) struct Context {
     pub(crate) abi: UnsafeCell<verbs_context>,
     pub(crate) device: Arc<Device>,
-    pub(crate) events: EventQueue<AsyncEvent>,
+    pub(crate) events: EventQueue<QueuedEvent>,
     /// Shared with contexts that are imported from it, or it from them.
     pub(crate) handles: Arc<Handles>,
     /// Its card's, where operations cost something.
-    pub(crate) link: Link,
+    pub(crate) link: CardLink,
     /// The trace of the process, if it has one.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// The checker of the process, if one was asked for.
@@ -222,7 +222,7 @@ pub(crate) struct Context {
     /// The faults of the process, if it is to meet some here.
     pub(crate) injector: Option<Arc<Injector>>,
     /// The descriptor `cmd_fd`: open as long as the context.
-    pub(crate) _command: Command,
+    pub(crate) _command: CommandFd,
 }
 
 /// Struct by which a program knows a protection domain.
@@ -256,7 +256,7 @@ pub(crate) struct Td {
 
 /// A completion channel: events of the queues that were created with it.
 #[repr(C)]
-pub(crate) struct Channel {
+pub(crate) struct CompChannel {
     pub(crate) abi: ibv_comp_channel,
     pub(crate) context: Arc<Context>,
     pub(crate) events: EventQueue<Arc<Cq>>,
@@ -271,7 +271,7 @@ pub(crate) type Slack = [u64; 12];
 
 /// A slot of the ring: the six words of an `ibv_wc`, then what the poll needs.
 #[repr(C, align(64))]
-pub(crate) struct Slot {
+pub(crate) struct CqSlot {
     pub(crate) wc: UnsafeCell<[u64; 6]>,
     /// For a send completion: the queue pair of the send-queue slots that it frees.
     pub(crate) owner: UnsafeCell<*const Qp>,
@@ -282,8 +282,8 @@ pub(crate) struct Slot {
 }
 
 /// The slots, a power of two.
-pub(crate) struct Ring {
-    pub(crate) slots: QueueMemory<Slot>,
+pub(crate) struct CqRing {
+    pub(crate) slots: QueueMemory<CqSlot>,
 }
 
 /// A completion queue. Its struct is the extended one, of which `ibv_cq` is the beginning, whether
@@ -294,17 +294,17 @@ pub(crate) struct Cq {
     pub(crate) slack: Slack,
     /// From here on a cache line of what polls read.
     pub(crate) context: Arc<Context>,
-    pub(crate) channel: Option<Arc<Channel>>,
+    pub(crate) channel: Option<Arc<CompChannel>>,
     /// The ring that it was created with. It stays, because polls look into it without a lock.
-    pub(crate) first_ring: Ring,
+    pub(crate) first_ring: CqRing,
     /// The ring that a resize has put in its place, or NULL: looked at under a lock, and freed by
     /// the next resize.
-    pub(crate) resized_ring: AtomicPtr<Ring>,
+    pub(crate) resized_ring: AtomicPtr<CqRing>,
     /// Nothing is to be done with what a poll takes, nor, but for other processes, before it: the
     /// device is synchronous, and completions have no times, and are neither traced nor checked.
     pub(crate) is_plain: bool,
     pub(crate) dead: AtomicBool,
-    pub(crate) producer: Padded<Lock<Producer>>,
+    pub(crate) producer: Padded<Lock<CqProducer>>,
     pub(crate) consumer: Padded<Lock<()>>,
     pub(crate) head: Padded<AtomicU32>,
     /// Queue pairs that use it, once for each of their two queues.
@@ -313,17 +313,17 @@ pub(crate) struct Cq {
     pub(crate) channel_acks: Acks,
     pub(crate) async_acks: Acks,
     /// Present in a queue that was created as an extended one.
-    pub(crate) extended: Option<Extended>,
+    pub(crate) extended: Option<ExtendedCqState>,
     /// Its completions in the trace, if the process has one.
-    pub(crate) trace: Option<Completions>,
+    pub(crate) trace: Option<CqTrace>,
     /// Completions that could come to it, if the process is checked.
-    pub(crate) check: Option<Arc<CheckedCompletions>>,
+    pub(crate) check: Option<Arc<CqAccount>>,
     /// The producers' lock comes first.
     pub(crate) moderation: Mutex<Moderation>,
 }
 
 /// State that an extended completion queue has in addition.
-pub(crate) struct Extended {
+pub(crate) struct ExtendedCqState {
     /// The words of the completion that is looked at. A thread keeps the lock while it polls.
     pub(crate) entry: Lock<[u64; 6]>,
     /// The last word of a completion is its time, in place of what RoCE has no use for.
@@ -342,18 +342,18 @@ pub(crate) struct Srq {
     /// Names it, as `ibv_get_srq_num` gives it; never 0, never reused soon.
     pub(crate) num: u32,
     pub(crate) ring: RecvRing,
-    pub(crate) taker: Padded<Lock<Taker>>,
+    pub(crate) taker: Padded<Lock<SrqTaker>>,
     /// Queue pairs that use it.
     pub(crate) users: Users,
     /// The time from which it is free, on a card.
-    pub(crate) turn: Turn,
+    pub(crate) turn: SrqTimes,
     pub(crate) acks: Acks,
     /// Present in an XRC receive queue.
     pub(crate) xrc: Option<XrcSrq>,
     /// Its table in the trace, if the process has one.
-    pub(crate) trace: Option<Arc<Queue>>,
+    pub(crate) trace: Option<Arc<QueueTrace>>,
     /// Requests that are posted to it, if the process is checked.
-    pub(crate) check: Option<Arc<Receives>>,
+    pub(crate) check: Option<Arc<RecvAccount>>,
     /// The context that it was made through, which gets its events.
     pub(crate) context: Arc<Context>,
 }
@@ -374,7 +374,7 @@ pub(crate) struct Qp {
     pub(crate) slack: Slack,
     /// From here on a cache line of what posts read.
     pub(crate) num: u32,
-    pub(crate) transport: Transport,
+    pub(crate) transport: QpTransport,
     pub(crate) sig_all: bool,
     /// There is a `trace` or a `check`.
     pub(crate) is_watched: bool,
@@ -400,20 +400,20 @@ pub(crate) struct Qp {
     /// Position up to which send-queue slots are free: set by polls.
     pub(crate) freed: Padded<AtomicU32>,
     /// The blocking section of the send queue's holder.
-    pub(crate) blocking: crate::peers::process::serving::Blocking,
+    pub(crate) blocking: crate::peers::process::serving::BlockingFlags,
     pub(crate) sq: Padded<Lock<Sq>>,
-    pub(crate) responder: Padded<Lock<Responder>>,
+    pub(crate) responder: Padded<Lock<ResponderState>>,
     /// Batch of a queue pair with the newer send interface. A thread keeps the lock while it puts a
     /// batch together; it comes before the send queue's.
-    pub(crate) batch: Option<Box<Lock<Batch>>>,
+    pub(crate) batch: Option<Box<Lock<WrBatch>>>,
     /// Present in an XRC receive queue pair.
-    pub(crate) target: Option<Box<Target>>,
+    pub(crate) target: Option<Box<XrcTarget>>,
     /// It does not get what it sends to a multicast group that it is attached to.
     pub(crate) blocks_own_multicast: bool,
     /// Its table in the trace, if the process has one.
-    pub(crate) trace: Option<Arc<Queue>>,
+    pub(crate) trace: Option<Arc<QueueTrace>>,
     /// Requests that are outstanding on it, if the process is checked.
-    pub(crate) check: Option<Box<CheckedQueue>>,
+    pub(crate) check: Option<Box<QpAccount>>,
     /// Faults that strike its requests, if the process is to meet some. The send queue's lock comes
     /// first.
     pub(crate) faults: Option<Box<Mutex<QueueFaults>>>,
@@ -423,7 +423,7 @@ pub(crate) struct Qp {
 
 /// State that an XRC receive queue pair has in addition. Programs know it by handles, each an
 /// object that no message reaches.
-pub(crate) struct Target {
+pub(crate) struct XrcTarget {
     /// The XRC domain that it was made with, or opened with.
     pub(crate) xrcd: Arc<Xrcd>,
     /// In a handle: the queue pair.
@@ -434,16 +434,16 @@ pub(crate) struct Target {
 
 /// The send queue of a queue pair, under its lock.
 pub(crate) struct Sq {
-    pub(crate) requester: Requester,
-    pub(crate) pending: Pending,
+    pub(crate) requester: RequesterState,
+    pub(crate) pending: PendingWqes,
     /// The queue pair at the other end, once it was looked up.
     pub(crate) peer: Option<Arc<Qp>>,
     /// Present if the other end is in another process.
-    pub(crate) remote: Option<Box<Remote>>,
+    pub(crate) remote: Option<Box<RemotePeer>>,
     /// Present if the other end is reached over UDP, once the queue pair may send.
     pub(crate) wire: Option<Box<WireSq>>,
     pub(crate) counters: Counters,
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: RequestScratch,
     /// The queue was told to drain, and has not said yet that it has.
     pub(crate) draining: bool,
     /// Present on a distant device, once something was posted.
@@ -465,7 +465,7 @@ pub(crate) enum Element {
 }
 
 /// An event and its object.
-pub(crate) struct AsyncEvent {
+pub(crate) struct QueuedEvent {
     pub(crate) element: Element,
     pub(crate) event_type: ibv_event_type,
 }

@@ -14,11 +14,11 @@ use verbs_sys::*;
 use crate::alloc;
 use crate::check::checker::Object;
 use crate::errno;
-use crate::objects::qp::{Extras, Parts, enter};
-use crate::objects::state::{AsyncEvent, Context, Element, PeerProcesses, Qp, Target, Xrcd};
+use crate::objects::qp::{Extras, QpParts, enter};
+use crate::objects::state::{Context, Element, PeerProcesses, Qp, QueuedEvent, XrcTarget, Xrcd};
 use crate::peers::process::directory::slot_of;
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::Transport;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QpTransport;
 use crate::queues::recv_ring::RecvRing;
 
 use ibv_qp_open_attr_mask as Mask;
@@ -40,23 +40,23 @@ fn parts(
     context: &Arc<Context>,
     xrcd: &Arc<Xrcd>,
     opened: Option<Arc<Qp>>,
-) -> Result<Parts, Errno> {
-    let transport = Transport::XrcRecv;
+) -> Result<QpParts, Errno> {
+    let transport = QpTransport::XrcRecv;
     // A ring has one slot at least.
     let room = ibv_qp_cap { max_send_wr: 1, max_send_sge: 1, ..NO_QUEUES };
-    Ok(Parts {
+    Ok(QpParts {
         context: Arc::clone(context),
         transport,
         cap: NO_QUEUES,
         sig_all: false,
-        pending: Pending::new(&room, transport)?,
+        pending: PendingWqes::new(&room, transport)?,
         rq: RecvRing::new(xrcd.pd.id, (0, 0), None)?,
         pd: Arc::clone(&xrcd.pd),
         send_cq: Arc::clone(&xrcd.cq),
         recv_cq: Arc::clone(&xrcd.cq),
         srq: None,
         extras: Extras::default(),
-        target: Some(Box::new(Target {
+        target: Some(Box::new(XrcTarget {
             xrcd: Arc::clone(xrcd),
             opened,
             handles: Mutex::default(),
@@ -139,7 +139,7 @@ fn open(
         let is_elsewhere = num <= 0x00ff_ffff && slot_of(num) != slot_of(base);
         return Err(if is_elsewhere { errno::EOPNOTSUPP } else { errno::EINVAL });
     };
-    let is_same = |target: &&Target| Arc::ptr_eq(&target.xrcd.domain, &xrcd.domain);
+    let is_same = |target: &&XrcTarget| Arc::ptr_eq(&target.xrcd.domain, &xrcd.domain);
     let target = qp.target.as_deref().filter(is_same).ok_or(errno::EINVAL)?;
     let mut handles = target.handles.lock();
     // It goes with its last handle.
@@ -153,12 +153,12 @@ fn open(
     Ok(Arc::into_raw(handle).cast_mut().cast())
 }
 
-impl Target {
+impl XrcTarget {
     /// An asynchronous event of the queue pair, which each handle gets.
     pub(crate) fn raise(&self, event_type: ibv_event_type) {
         for handle in &*self.handles.lock() {
             let element = Element::Qp(Arc::clone(handle));
-            handle.context.events.push(AsyncEvent { element, event_type });
+            handle.context.events.push(QueuedEvent { element, event_type });
         }
     }
 }

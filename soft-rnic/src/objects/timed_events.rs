@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use verbs_sys::ibv_event_type;
 
 use crate::objects::handles::Handles;
-use crate::objects::state::{AsyncEvent, Context, Device, Element, TimedEvent};
+use crate::objects::state::{Context, Device, Element, QueuedEvent, TimedEvent};
 
 /// The number of no queue pair, by which the timer asks for an event.
 pub(crate) const EVENTS: u32 = 1;
@@ -68,9 +68,9 @@ const PORT_EVENTS: usize = 64;
 
 /// An event of the port, for all contexts of the device.
 pub(crate) fn raise_for_all(device: &Device, event_type: ibv_event_type) {
-    let is_of_port = |event: &AsyncEvent| matches!(event.element, Element::Port);
+    let is_of_port = |event: &QueuedEvent| matches!(event.element, Element::Port);
     for context in device.contexts.lock().iter().filter_map(Weak::upgrade) {
-        let event = AsyncEvent { element: Element::Port, event_type };
+        let event = QueuedEvent { element: Element::Port, event_type };
         context.events.push_latest(event, PORT_EVENTS, is_of_port);
     }
 }
@@ -91,6 +91,6 @@ fn raise_at_port(device: &Device, handles: &Arc<Handles>, event_type: ibv_event_
     }
     let shares = |context: &Arc<Context>| Arc::ptr_eq(&context.handles, handles);
     for context in contexts.iter().filter_map(Weak::upgrade).filter(shares) {
-        context.events.push(AsyncEvent { element: Element::Port, event_type });
+        context.events.push(QueuedEvent { element: Element::Port, event_type });
     }
 }

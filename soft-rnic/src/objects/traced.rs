@@ -8,23 +8,23 @@ use host::sync::Mutex;
 use roce_core::requester::RetryCounts;
 
 use crate::faults::queue::QueueFaults;
-use crate::objects::qp::Parts;
+use crate::objects::qp::QpParts;
 use crate::objects::state::{Cq, Qp, Sq};
 use crate::peers::wire::state::WireSq;
-use crate::queues::outcome::Wait;
-use crate::queues::qp_state::{State, Transport};
+use crate::queues::outcome::WaitCause;
+use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::reason::Cause;
-use crate::trace::queue::{Queue, Shape};
+use crate::trace::queue::{QueueProperties, QueueTrace};
 
-impl Parts {
+impl QpParts {
     /// The table of the queue pair that is made from this. A handle has none: what it stands for
     /// has.
-    pub(crate) fn trace(&self, number: u32) -> Option<Arc<Queue>> {
+    pub(crate) fn trace(&self, number: u32) -> Option<Arc<QueueTrace>> {
         let is_handle = self.target.as_ref().is_some_and(|target| target.opened.is_some());
         let tracer = self.pd.context.tracer.as_ref().filter(|_| !is_handle)?;
-        let is_xrc = matches!(self.transport, Transport::XrcSend | Transport::XrcRecv);
+        let is_xrc = matches!(self.transport, QpTransport::XrcSend | QpTransport::XrcRecv);
         let number_of = |cq: &Cq| cq.trace.as_ref().map_or(0, |cq| cq.number);
-        let shape = Shape {
+        let shape = QueueProperties {
             number,
             transport: self.transport as u32,
             send_capacity: self.cap.max_send_wr,
@@ -48,11 +48,11 @@ impl Parts {
 impl Qp {
     /// Its table in the trace, if the process has one.
     #[inline]
-    pub(crate) fn trace(&self) -> Option<&Queue> {
+    pub(crate) fn trace(&self) -> Option<&QueueTrace> {
         if self.is_watched { self.trace.as_deref() } else { None }
     }
 
-    pub(crate) fn trace_state(&self, state: State) {
+    pub(crate) fn trace_state(&self, state: QueuePairState) {
         if let Some(trace) = self.trace() {
             trace.state(state as u8, self.cause().map_or(0, Cause::code));
         }
@@ -67,8 +67,8 @@ impl Qp {
         };
         let (Some(head), now) = (sq.pending.front(), wire.machine.counts()) else { return };
         let wait = match () {
-            () if now.rnr_naks > before.rnr_naks => Wait::Rnr,
-            () if now.retries > before.retries => Wait::Response,
+            () if now.rnr_naks > before.rnr_naks => WaitCause::Rnr,
+            () if now.retries > before.retries => WaitCause::Response,
             () => return,
         };
         wire.waits_at = Some(wire.machine.unacked_psn());

@@ -19,7 +19,7 @@ use crate::check::checker::Object;
 use crate::check::report::number;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Context, Cq, Pd, Ring, Srq, XrcDomain, XrcTable, Xrcd};
+use crate::objects::state::{Context, Cq, CqRing, Pd, Srq, XrcDomain, XrcTable, Xrcd};
 use crate::objects::users::Users;
 use crate::{errno, limits};
 
@@ -44,7 +44,7 @@ impl Xrcd {
         let context = Arc::clone(context);
         let abi = ibv_xrcd { context: context.as_abi() };
         let pd_abi = ibv_pd { context: context.as_abi(), handle: 0 };
-        let ring = Ring::own(1)?;
+        let ring = CqRing::own(1)?;
         let cq = Arc::new(Cq::new(Arc::clone(&context), None, ring, core::ptr::null_mut(), None));
         // No region is in domain 0.
         let pd = Arc::new(Pd { abi: pd_abi, context, id: 0, users: Arc::default(), parent: None });

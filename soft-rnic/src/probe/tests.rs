@@ -7,10 +7,10 @@ fn addr(text: &str) -> SocketAddr {
 /// A packet as received from `seen`.
 fn through(probe: &Probe, from: &str, len: usize, seen: &str) -> Option<(Probe, bool)> {
     let (mut outbox, port) =
-        (Outbox::new(false), crate::udp::Port::bind(addr("127.0.0.1:0")).unwrap());
+        (PacketOutbox::new(false), crate::udp::UdpPort::bind(addr("127.0.0.1:0")).unwrap());
     assert!(probe.push(&mut outbox, addr(from), port.local(), len));
     let (mut inbox, sender) =
-        (crate::udp::Inbox::default(), crate::udp::Port::bind(addr(seen)).unwrap());
+        (crate::udp::PacketInbox::default(), crate::udp::UdpPort::bind(addr(seen)).unwrap());
     outbox.send(&sender).unwrap();
     port.wait(None, std::time::Duration::from_secs(10)).unwrap();
     inbox.receive(&port).unwrap();
@@ -38,7 +38,7 @@ fn a_probe_arrives_intact_and_a_translated_one_is_recognized() {
 #[test]
 fn lengths_that_no_packet_has_are_refused() {
     for len in [0, SHORTEST - 4, SHORTEST + 1, longest(4_096) + 4] {
-        let mut outbox = Outbox::new(false);
+        let mut outbox = PacketOutbox::new(false);
         assert!(!PROBE.push(&mut outbox, addr("10.0.0.1:1"), addr("10.0.0.2:1"), len), "{len}");
         assert!(outbox.is_empty());
     }
@@ -49,7 +49,7 @@ fn other_packets_are_no_probes() {
     let from = addr("10.0.0.1:1");
     let read = |bytes: &[u8]| {
         let (marks, was_handed_over) = (Marks::default(), false);
-        let datagram = Datagram { from, marks, bytes, nth: 0, was_handed_over };
+        let datagram = ReceivedDatagram { from, marks, bytes, nth: 0, was_handed_over };
         Probe::read(&datagram, addr("10.0.0.2:1"))
     };
     let mut packet = vec![0; SHORTEST];

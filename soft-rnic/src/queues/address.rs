@@ -7,14 +7,14 @@ use verbs_sys::*;
 use crate::limits;
 
 /// The address of a port, or of a multicast group.
-pub(crate) type Gid = [u8; 16];
+pub(crate) type GidBytes = [u8; 16];
 
 /// The number of the queue pair that a message to a multicast group names.
 pub(crate) const MULTICAST_QPN: u32 = 0x00ff_ffff;
 
 /// Reports whether a GID is a multicast group's: an IPv6 address for multicast, or an IPv4 one that
 /// is mapped.
-pub(crate) fn is_multicast(gid: &Gid) -> bool {
+pub(crate) fn is_multicast(gid: &GidBytes) -> bool {
     let address = Ipv6Addr::from(*gid);
     address.is_multicast() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_multicast())
 }
@@ -25,9 +25,9 @@ const OWN_QKEY: u32 = 1 << 31;
 /// Destination of a datagram: the parts that the address handle has, and those that the request
 /// adds. It is copied at the post; the handle may go then.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Address {
+pub(crate) struct DatagramAddress {
     /// GID of the port, or of a multicast group.
-    pub(crate) gid: Gid,
+    pub(crate) gid: GidBytes,
     /// Number of the queue pair there; over XRC, of the shared receive queue.
     pub(crate) qpn: u32,
     /// As the request has it.
@@ -38,21 +38,26 @@ pub(crate) struct Address {
     pub(crate) hop_limit: u8,
 }
 
-impl Address {
+impl DatagramAddress {
     /// The address of a queue pair of a device with this GID, or of a group, for a datagram that
     /// carries its key.
-    pub(crate) fn here(gid: Gid, qpn: u32, traffic_class: u8, hop_limit: u8) -> Address {
-        Address { gid, qpn, traffic_class, hop_limit, ..Address::default() }
+    pub(crate) fn here(
+        gid: GidBytes,
+        qpn: u32,
+        traffic_class: u8,
+        hop_limit: u8,
+    ) -> DatagramAddress {
+        DatagramAddress { gid, qpn, traffic_class, hop_limit, ..DatagramAddress::default() }
     }
 
     /// The shared receive queue that a request over XRC names.
-    pub(crate) fn of_srq(srqn: u32) -> Address {
-        Address { qpn: srqn, ..Address::default() }
+    pub(crate) fn of_srq(srqn: u32) -> DatagramAddress {
+        DatagramAddress { qpn: srqn, ..DatagramAddress::default() }
     }
 
     /// Reports whether both lead to the same queue pair.
     #[inline]
-    pub(crate) fn is_same_peer(&self, other: &Address) -> bool {
+    pub(crate) fn is_same_peer(&self, other: &DatagramAddress) -> bool {
         self.qpn == other.qpn && self.gid == other.gid
     }
 
@@ -89,7 +94,7 @@ pub(crate) fn is_route_to_port(ah: &ibv_ah_attr) -> bool {
 
 /// True of a GID that one port can have. (The broadcast address of a subnet looks like any other
 /// one: packets to it are refused by the kernel, because the sockets do not have `SO_BROADCAST`.)
-fn may_be_port(gid: &Gid) -> bool {
+fn may_be_port(gid: &GidBytes) -> bool {
     let address = Ipv6Addr::from(*gid);
     let is_none = |v4: Ipv4Addr| v4.is_unspecified() || v4.is_broadcast();
     !is_multicast(gid)

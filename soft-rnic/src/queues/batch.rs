@@ -13,10 +13,10 @@ use crate::errno;
 
 /// Requests that a program puts together, which become a list.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct WrBatch {
     /// Operations that the queue pair was created for.
     ops: u64,
-    requests: Vec<Built>,
+    requests: Vec<BatchedWr>,
     sges: Vec<ibv_sge>,
     inline: Vec<u8>,
     /// The first thing that was wrong.
@@ -24,13 +24,13 @@ pub(crate) struct Batch {
 }
 
 /// A request, and where its data are in the batch.
-struct Built {
+struct BatchedWr {
     wr: ibv_send_wr,
-    data: Option<Data>,
+    data: Option<BatchedData>,
 }
 
 /// Positions, because the vectors move while they grow.
-enum Data {
+enum BatchedData {
     Listed {
         first: usize,
     },
@@ -43,11 +43,11 @@ enum Data {
 
 // SAFETY: the pointers are of the program's address handles, windows and regions, or are set by
 // `link` and not followed after its caller.
-unsafe impl Send for Batch {}
+unsafe impl Send for WrBatch {}
 
-impl Batch {
-    pub(crate) fn new(ops: u64) -> Batch {
-        Batch { ops, ..Batch::default() }
+impl WrBatch {
+    pub(crate) fn new(ops: u64) -> WrBatch {
+        WrBatch { ops, ..WrBatch::default() }
     }
 
     /// Forgets all requests, and keeps the room for others.
@@ -70,12 +70,12 @@ impl Batch {
         } else if self.requests.len() >= most as usize || self.requests.try_reserve(1).is_err() {
             self.fail(errno::ENOMEM);
         } else if self.error.is_none() {
-            self.requests.push(Built { wr, data: None });
+            self.requests.push(BatchedWr { wr, data: None });
         }
     }
 
     /// The request that was added last.
-    fn last(&mut self) -> Option<&mut Built> {
+    fn last(&mut self) -> Option<&mut BatchedWr> {
         if self.requests.is_empty() {
             self.fail(errno::EINVAL);
         }
@@ -106,7 +106,7 @@ impl Batch {
         if built.data.is_some() || list.len() > most as usize {
             return self.fail(errno::EINVAL);
         }
-        built.data = Some(Data::Listed { first });
+        built.data = Some(BatchedData::Listed { first });
         built.wr.num_sge = list.len() as c_int;
         self.sges.extend_from_slice(list);
     }
@@ -128,7 +128,7 @@ impl Batch {
         if built.data.is_some() || len > most as usize || !list.iter().all(is_there) {
             return self.fail(errno::EINVAL);
         }
-        built.data = Some(Data::Inline { first, sge });
+        built.data = Some(BatchedData::Inline { first, sge });
         built.wr.num_sge = 1;
         built.wr.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
         self.sges.push(ibv_sge { addr: 0, length: len as u32, lkey: 0 });
@@ -153,8 +153,8 @@ impl Batch {
         for built in self.requests.iter_mut().rev() {
             let at = match built.data {
                 None => None,
-                Some(Data::Listed { first }) => Some(first),
-                Some(Data::Inline { first, sge }) => {
+                Some(BatchedData::Listed { first }) => Some(first),
+                Some(BatchedData::Inline { first, sge }) => {
                     let from = bytes.wrapping_add(first).expose_provenance();
                     // SAFETY: the piece that `set_inline` pushed.
                     unsafe { (*sges.add(sge)).addr = from as u64 };

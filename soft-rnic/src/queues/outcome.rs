@@ -1,27 +1,27 @@
 //! Outcomes of requests, the replies that they follow from, and what a request waits for.
 
-use crate::reason::Reason;
+use crate::reason::WcReason;
 use crate::trace::layout::wait;
 
 /// Result of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum WqeOutcome {
     Done,
     /// Done as far as the requester can know: an unreliable transport's message
     /// that no queue pair received.
     Dropped,
-    Failed(Reason),
+    Failed(WcReason),
     /// It cannot proceed now: the reason, and for how long (for ever, if `None`).
-    Blocked(Wait, Option<u64>),
+    Blocked(WaitCause, Option<u64>),
 }
 
 /// Reply to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum PeerReply {
     Done,
     /// No receive request was posted; the timer's code.
     Rnr(u8),
-    Refused(Reason),
+    Refused(WcReason),
     /// No reply: no queue pair is there, or it does not expect this message.
     Silence,
     /// The requester may carry it out itself after all.
@@ -30,7 +30,7 @@ pub(crate) enum Reply {
 
 /// Reason why the request at the head waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum WaitCause {
     /// The responder had no receive request; try again.
     Rnr,
     /// No response arrived; try again, if retries are left.
@@ -45,16 +45,16 @@ pub(crate) enum Wait {
     Settling,
 }
 
-impl Wait {
+impl WaitCause {
     /// Its code in a trace.
     pub(crate) fn reason(self) -> u32 {
         match self {
-            Wait::Rnr => wait::RNR,
-            Wait::Response => wait::RESPONSE,
-            Wait::Delay => wait::DELAY,
-            Wait::Meeting => wait::MEETING,
-            Wait::Room => wait::ROOM,
-            Wait::Settling => wait::SETTLING,
+            WaitCause::Rnr => wait::RNR,
+            WaitCause::Response => wait::RESPONSE,
+            WaitCause::Delay => wait::DELAY,
+            WaitCause::Meeting => wait::MEETING,
+            WaitCause::Room => wait::ROOM,
+            WaitCause::Settling => wait::SETTLING,
         }
     }
 }

@@ -3,9 +3,9 @@
 use verbs_sys::*;
 
 use crate::alloc::{self, OutOfMemory};
-use crate::queues::address::Address;
-use crate::queues::qp_state::Transport;
-use crate::queues::wqe::{Request, Wqe};
+use crate::queues::address::DatagramAddress;
+use crate::queues::qp_state::QpTransport;
+use crate::queues::wqe::{Wqe, WqeRef};
 
 /// Requests that were posted and cannot proceed, oldest first. A request that executes at once is
 /// never put here.
@@ -13,30 +13,33 @@ use crate::queues::wqe::{Request, Wqe};
 /// The memory is there from the start, so that a post cannot fail for want of it:
 /// slot `i` has `max_sge` entries of `sges` and `max_inline` bytes of `inline`.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingWqes {
     wqes: Vec<Option<Wqe>>,
     lens: Vec<u32>,
     sges: Vec<ibv_sge>,
     inline: Vec<u8>,
     /// Destinations of datagrams, and of requests over XRC.
-    to: Vec<Address>,
+    to: Vec<DatagramAddress>,
     max_sge: usize,
     max_inline: usize,
     head: u32,
     tail: u32,
 }
 
-impl Pending {
-    pub(crate) fn new(cap: &ibv_qp_cap, transport: Transport) -> Result<Pending, OutOfMemory> {
+impl PendingWqes {
+    pub(crate) fn new(
+        cap: &ibv_qp_cap,
+        transport: QpTransport,
+    ) -> Result<PendingWqes, OutOfMemory> {
         let (n, max_sge) = (cap.max_send_wr as usize, cap.max_send_sge as usize);
         let max_inline = cap.max_inline_data as usize;
         let addresses = if transport.is_addressed() { n } else { 0 };
-        Ok(Pending {
+        Ok(PendingWqes {
             wqes: alloc::filled(n, || None)?,
             lens: alloc::filled(n, || 0)?,
             sges: alloc::filled(n * max_sge, ibv_sge::default)?,
             inline: alloc::zeroes(n * max_inline)?,
-            to: alloc::filled(addresses, Address::default)?,
+            to: alloc::filled(addresses, DatagramAddress::default)?,
             max_sge,
             max_inline,
             head: 0,
@@ -63,7 +66,7 @@ impl Pending {
     /// # Safety
     /// Inline data can be read, and are no longer than `max_inline`.
     #[inline]
-    pub(crate) unsafe fn push(&mut self, request: &Request<'_>) {
+    pub(crate) unsafe fn push(&mut self, request: &WqeRef<'_>) {
         let at = self.at(self.tail);
         let mut n = request.sges.len();
         let sges = &mut self.sges[at * self.max_sge..][..n.max(1)];
@@ -117,19 +120,19 @@ impl Pending {
 
     /// The oldest request.
     #[inline]
-    pub(crate) fn front(&self) -> Option<Request<'_>> {
+    pub(crate) fn front(&self) -> Option<WqeRef<'_>> {
         self.nth(0)
     }
 
     /// The request behind `n` others.
     #[inline(always)]
-    pub(crate) fn nth(&self, n: u32) -> Option<Request<'_>> {
+    pub(crate) fn nth(&self, n: u32) -> Option<WqeRef<'_>> {
         if n >= self.len() {
             return None;
         }
         let at = self.at(self.head.wrapping_add(n));
         let sges = &self.sges[at * self.max_sge..][..self.lens[at] as usize];
-        self.wqes[at].as_ref().map(|wqe| Request { wqe, sges, to: self.to.get(at) })
+        self.wqes[at].as_ref().map(|wqe| WqeRef { wqe, sges, to: self.to.get(at) })
     }
 
     /// The request behind `n` others has overtaken them.

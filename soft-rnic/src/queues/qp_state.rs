@@ -4,7 +4,7 @@ use verbs_sys::*;
 
 /// The transport services that a queue pair can offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub(crate) enum QpTransport {
     /// Reliable connection: what is sent is acknowledged, or repeated.
     Rc,
     /// The sending end of an extended reliable connection: each request names a shared receive
@@ -18,47 +18,47 @@ pub(crate) enum Transport {
     Ud,
 }
 
-impl Transport {
-    pub(crate) fn from_abi(kind: ibv_qp_type) -> Option<Transport> {
+impl QpTransport {
+    pub(crate) fn from_abi(kind: ibv_qp_type) -> Option<QpTransport> {
         let all = [Self::Rc, Self::XrcSend, Self::XrcRecv, Self::Uc, Self::Ud];
         all.into_iter().find(|transport| transport.abi() == kind)
     }
 
     pub(crate) fn abi(self) -> ibv_qp_type {
         match self {
-            Transport::Rc => ibv_qp_type::IBV_QPT_RC,
-            Transport::Uc => ibv_qp_type::IBV_QPT_UC,
-            Transport::Ud => ibv_qp_type::IBV_QPT_UD,
-            Transport::XrcSend => ibv_qp_type::IBV_QPT_XRC_SEND,
-            Transport::XrcRecv => ibv_qp_type::IBV_QPT_XRC_RECV,
+            QpTransport::Rc => ibv_qp_type::IBV_QPT_RC,
+            QpTransport::Uc => ibv_qp_type::IBV_QPT_UC,
+            QpTransport::Ud => ibv_qp_type::IBV_QPT_UD,
+            QpTransport::XrcSend => ibv_qp_type::IBV_QPT_XRC_SEND,
+            QpTransport::XrcRecv => ibv_qp_type::IBV_QPT_XRC_RECV,
         }
     }
 
     /// The transport at the other end.
-    pub(crate) fn far_end(self) -> Transport {
+    pub(crate) fn far_end(self) -> QpTransport {
         match self {
-            Transport::XrcSend => Transport::XrcRecv,
-            Transport::XrcRecv => Transport::XrcSend,
+            QpTransport::XrcSend => QpTransport::XrcRecv,
+            QpTransport::XrcRecv => QpTransport::XrcSend,
             same => same,
         }
     }
 
     /// Reports whether each request names its destination: a queue pair, or a shared receive queue.
     pub(crate) fn is_addressed(self) -> bool {
-        matches!(self, Transport::Ud | Transport::XrcSend)
+        matches!(self, QpTransport::Ud | QpTransport::XrcSend)
     }
 
     /// Reports whether a requester learns what became of a message.
     #[inline]
     pub(crate) fn is_reliable(self) -> bool {
-        matches!(self, Transport::Rc | Transport::XrcSend | Transport::XrcRecv)
+        matches!(self, QpTransport::Rc | QpTransport::XrcSend | QpTransport::XrcRecv)
     }
 }
 
 /// States of a queue pair, and one for what is left when it is destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum State {
+pub(crate) enum QueuePairState {
     Reset,
     Init,
     Rtr,
@@ -71,50 +71,59 @@ pub(crate) enum State {
     Destroyed,
 }
 
-impl State {
-    pub(crate) const ALL: [State; 8] = [
-        State::Reset,
-        State::Init,
-        State::Rtr,
-        State::Rts,
-        State::Sqd,
-        State::Sqe,
-        State::Err,
-        State::Destroyed,
+impl QueuePairState {
+    pub(crate) const ALL: [QueuePairState; 8] = [
+        QueuePairState::Reset,
+        QueuePairState::Init,
+        QueuePairState::Rtr,
+        QueuePairState::Rts,
+        QueuePairState::Sqd,
+        QueuePairState::Sqe,
+        QueuePairState::Err,
+        QueuePairState::Destroyed,
     ];
 
-    pub(crate) fn from_abi(state: ibv_qp_state) -> Option<State> {
+    pub(crate) fn from_abi(state: ibv_qp_state) -> Option<QueuePairState> {
         // The first one of those that a program sees as RESET.
-        State::ALL.into_iter().find(|known| known.abi() == state)
+        QueuePairState::ALL.into_iter().find(|known| known.abi() == state)
     }
 
     pub(crate) fn abi(self) -> ibv_qp_state {
         match self {
-            State::Reset | State::Destroyed => ibv_qp_state::IBV_QPS_RESET,
-            State::Init => ibv_qp_state::IBV_QPS_INIT,
-            State::Rtr => ibv_qp_state::IBV_QPS_RTR,
-            State::Rts => ibv_qp_state::IBV_QPS_RTS,
-            State::Sqd => ibv_qp_state::IBV_QPS_SQD,
-            State::Sqe => ibv_qp_state::IBV_QPS_SQE,
-            State::Err => ibv_qp_state::IBV_QPS_ERR,
+            QueuePairState::Reset | QueuePairState::Destroyed => ibv_qp_state::IBV_QPS_RESET,
+            QueuePairState::Init => ibv_qp_state::IBV_QPS_INIT,
+            QueuePairState::Rtr => ibv_qp_state::IBV_QPS_RTR,
+            QueuePairState::Rts => ibv_qp_state::IBV_QPS_RTS,
+            QueuePairState::Sqd => ibv_qp_state::IBV_QPS_SQD,
+            QueuePairState::Sqe => ibv_qp_state::IBV_QPS_SQE,
+            QueuePairState::Err => ibv_qp_state::IBV_QPS_ERR,
         }
     }
 
     /// Reports whether requests in the send queue complete with a flush error.
     #[inline]
     pub(crate) fn flushes_sends(self) -> bool {
-        matches!(self, State::Sqe | State::Err)
+        matches!(self, QueuePairState::Sqe | QueuePairState::Err)
     }
 
     /// Reports whether requests of the peer are answered.
     #[inline]
     pub(crate) fn receives(self) -> bool {
-        matches!(self, State::Rtr | State::Rts | State::Sqd | State::Sqe)
+        matches!(
+            self,
+            QueuePairState::Rtr | QueuePairState::Rts | QueuePairState::Sqd | QueuePairState::Sqe
+        )
     }
 
     /// Reports whether nothing can be posted to the send queue.
     #[inline]
     pub(crate) fn refuses_sends(self) -> bool {
-        matches!(self, State::Reset | State::Init | State::Rtr | State::Destroyed)
+        matches!(
+            self,
+            QueuePairState::Reset
+                | QueuePairState::Init
+                | QueuePairState::Rtr
+                | QueuePairState::Destroyed
+        )
     }
 }

@@ -51,21 +51,21 @@ unsafe impl Sync for Allocators {}
 
 /// A parent domain's allocators, and the kind of queue that they are asked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lender {
+pub(crate) struct MemoryLender {
     pd: *mut ibv_pd,
     allocators: Allocators,
     resource: Resource,
 }
 
-impl Lender {
-    pub(crate) fn new(pd: *mut ibv_pd, allocators: Allocators, resource: Resource) -> Lender {
-        Lender { pd, allocators, resource }
+impl MemoryLender {
+    pub(crate) fn new(pd: *mut ibv_pd, allocators: Allocators, resource: Resource) -> MemoryLender {
+        MemoryLender { pd, allocators, resource }
     }
 
     /// Memory for `len` values; none if the device is to have its own.
     fn lend<T>(&self, len: usize) -> Result<Option<NonNull<T>>, Errno> {
         let size = len.checked_mul(size_of::<T>()).ok_or(errno::ENOMEM)?;
-        let Lender { pd, allocators, resource } = *self;
+        let MemoryLender { pd, allocators, resource } = *self;
         // SAFETY: the program's function, with what its manual page says.
         let memory = unsafe {
             (allocators.alloc)(pd, allocators.pd_context, size, align_of::<T>(), resource as u64)
@@ -82,7 +82,7 @@ impl Lender {
     }
 
     fn take_back<T>(&self, memory: NonNull<T>) {
-        let Lender { pd, allocators, resource } = *self;
+        let MemoryLender { pd, allocators, resource } = *self;
         let memory = memory.as_ptr().cast();
         // SAFETY: `free` is the program's function; `memory` is what `alloc` has lent, and is used
         // no more.
@@ -91,8 +91,8 @@ impl Lender {
 }
 
 /// Memory that a program has lent.
-struct Lent {
-    lender: Lender,
+struct ProgramMemory {
+    lender: MemoryLender,
     is_back: AtomicBool,
 }
 
@@ -100,7 +100,7 @@ struct Lent {
 pub(crate) struct QueueMemory<T> {
     first: NonNull<T>,
     len: usize,
-    lent: Option<Box<Lent>>,
+    lent: Option<Box<ProgramMemory>>,
 }
 
 // SAFETY: it owns its values, as a box does; a lender may be asked from any thread.
@@ -120,7 +120,7 @@ impl<T> QueueMemory<T> {
     /// Memory of a lender, if there is one; `ENOMEM` if it has none.
     pub(crate) fn new(
         len: usize,
-        lender: Option<Lender>,
+        lender: Option<MemoryLender>,
         value: impl Fn() -> T,
     ) -> Result<QueueMemory<T>, Errno> {
         let lender = lender.filter(|_| len > 0);
@@ -130,7 +130,7 @@ impl<T> QueueMemory<T> {
         };
         // SAFETY: the memory has room for `len` values, and is aligned.
         (0..len).for_each(|at| unsafe { first.add(at).write(value()) });
-        let lent = Lent { lender, is_back: AtomicBool::new(false) };
+        let lent = ProgramMemory { lender, is_back: AtomicBool::new(false) };
         Ok(QueueMemory { first, len, lent: Some(Box::new(lent)) })
     }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use verbs_sys::{ibv_recv_wr, ibv_sge};
 
 use crate::lock::{Lock, Padded};
-use crate::queues::queue_memory::{Lender, QueueMemory};
+use crate::queues::queue_memory::{MemoryLender, QueueMemory};
 use crate::{alloc, copy, errno};
 
 const NO_SGE: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
@@ -71,15 +71,15 @@ pub(crate) struct Poster {
 
 /// Indices that the consuming side knows; they live under the lock of that side.
 #[derive(Debug, Default)]
-pub(crate) struct Consumer {
+pub(crate) struct RecvConsumer {
     head: u32,
     tail_seen: u32,
 }
 
 /// State that the queue pairs that take requests share.
 #[derive(Debug, Default)]
-pub(crate) struct Taker {
-    pub(crate) consumer: Consumer,
+pub(crate) struct SrqTaker {
+    pub(crate) consumer: RecvConsumer,
     /// An event fires when fewer requests than this are left; 0 is disarmed.
     pub(crate) limit: u32,
 }
@@ -90,7 +90,7 @@ impl RecvRing {
     pub(crate) fn new(
         pd: u32,
         (capacity, max_sge): (u32, u32),
-        lender: Option<Lender>,
+        lender: Option<MemoryLender>,
     ) -> Result<RecvRing, Errno> {
         let empty =
             || core::cell::UnsafeCell::new(RecvSlot { wr_id: 0, num_sge: 0, first: NO_SGE });
@@ -209,7 +209,7 @@ impl RecvRing {
     /// Reports whether a request is posted; looks at the poster's index only when the last look
     /// does not suffice.
     #[inline]
-    pub(crate) fn is_ready(&self, consumer: &mut Consumer) -> bool {
+    pub(crate) fn is_ready(&self, consumer: &mut RecvConsumer) -> bool {
         if consumer.head == consumer.tail_seen {
             // Acquire: the slots up to there have been written.
             consumer.tail_seen = self.tail.load(Ordering::Acquire);
@@ -220,7 +220,7 @@ impl RecvRing {
     /// Number of requests that are known to be ready; looks at the poster's index only when that is
     /// none.
     #[inline]
-    pub(crate) fn known(&self, consumer: &mut Consumer) -> u32 {
+    pub(crate) fn known(&self, consumer: &mut RecvConsumer) -> u32 {
         self.is_ready(consumer);
         consumer.tail_seen.wrapping_sub(consumer.head)
     }
@@ -230,7 +230,7 @@ impl RecvRing {
     /// # Safety
     /// There is one.
     #[inline(always)]
-    pub(crate) unsafe fn plain_front(&self, consumer: &Consumer) -> Option<(u64, ibv_sge)> {
+    pub(crate) unsafe fn plain_front(&self, consumer: &RecvConsumer) -> Option<(u64, ibv_sge)> {
         self.fetch_ahead(consumer);
         // SAFETY: a request is posted (see # Safety), and `head .. tail` belongs to the consuming
         // side.
@@ -246,7 +246,7 @@ impl RecvRing {
 
     /// The oldest request; it stays in the ring.
     #[inline]
-    pub(crate) fn front(&self, consumer: &mut Consumer) -> Option<RecvRequest<'_>> {
+    pub(crate) fn front(&self, consumer: &mut RecvConsumer) -> Option<RecvRequest<'_>> {
         if !self.is_ready(consumer) {
             return None;
         }
@@ -258,7 +258,7 @@ impl RecvRing {
     }
 
     #[inline(always)]
-    fn fetch_ahead(&self, consumer: &Consumer) {
+    fn fetch_ahead(&self, consumer: &RecvConsumer) {
         let at = |ahead: u32| self.slot(consumer.head.wrapping_add(ahead)).get();
         copy::will_read(at(FETCH_SLOT).cast());
         if consumer.tail_seen.wrapping_sub(consumer.head) > FETCH_BUFFER {
@@ -270,21 +270,21 @@ impl RecvRing {
 
     /// Takes the oldest request out; its slot may be filled again at once.
     #[inline]
-    pub(crate) fn pop(&self, consumer: &mut Consumer) {
+    pub(crate) fn pop(&self, consumer: &mut RecvConsumer) {
         consumer.head = consumer.head.wrapping_add(1);
         // Release: we are done with the slot.
         self.head.store(consumer.head, Ordering::Release);
     }
 
     /// Requests in the ring.
-    pub(crate) fn len(&self, consumer: &mut Consumer) -> u32 {
+    pub(crate) fn len(&self, consumer: &mut RecvConsumer) -> u32 {
         // Acquire: as in `is_ready`.
         consumer.tail_seen = self.tail.load(Ordering::Acquire);
         consumer.tail_seen.wrapping_sub(consumer.head)
     }
 
     /// Forgets all requests. The poster's lock keeps posts away meanwhile.
-    pub(crate) fn clear(&self, poster: &mut Poster, consumer: &mut Consumer) {
+    pub(crate) fn clear(&self, poster: &mut Poster, consumer: &mut RecvConsumer) {
         consumer.head = poster.tail;
         consumer.tail_seen = poster.tail;
         poster.head_seen = poster.tail;
@@ -292,7 +292,7 @@ impl RecvRing {
     }
 }
 
-impl Consumer {
+impl RecvConsumer {
     /// Position of the request at the front: the number of those before it.
     pub(crate) fn position(&self) -> u32 {
         self.head

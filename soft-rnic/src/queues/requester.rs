@@ -1,12 +1,12 @@
 //! The state of a requester, apart from its queue.
 
-use crate::memory::mws::Ending;
-use crate::queues::outcome::Wait;
-use crate::queues::transit::Transit;
+use crate::memory::mws::BindingEnd;
+use crate::queues::outcome::WaitCause;
+use crate::queues::transit::FaultyTransit;
 
 /// State of a requester, apart from its queue.
 #[derive(Debug, Default)]
-pub(crate) struct Requester {
+pub(crate) struct RequesterState {
     /// Posted requests, as a position that wraps; a slot is free again when the
     /// queue pair's `freed` has passed it.
     pub(crate) posted: u32,
@@ -26,15 +26,15 @@ pub(crate) struct Requester {
     pub(crate) rnr_left: u8,
     /// The deadline that the head waits for; its name, so that a deadline of
     /// something that is over is not mistaken for it.
-    pub(crate) waits: Option<(Wait, u64)>,
+    pub(crate) waits: Option<(WaitCause, u64)>,
     /// Present once an unreliable queue pair has sent into a faulty network.
-    pub(crate) transit: Option<Box<Transit>>,
+    pub(crate) transit: Option<Box<FaultyTransit>>,
     /// The head has been tried: it proceeds even while the queue drains.
     pub(crate) started: bool,
     /// The responder has done the head already; only the response was lost.
     pub(crate) done: bool,
     /// The head waits until no access is under way under the key of this binding, which has ended.
-    pub(crate) ending: Option<Ending>,
+    pub(crate) ending: Option<BindingEnd>,
     /// The process that the head is for was looked for, and is not there.
     pub(crate) peer_not_found: bool,
     /// Progress of a message to a multicast group, while it waits for room in a ring.
@@ -43,7 +43,7 @@ pub(crate) struct Requester {
     pub(crate) backpressure: Backpressure,
 }
 
-impl Requester {
+impl RequesterState {
     /// Advances the PSN by packets that have gone out.
     #[inline]
     pub(crate) fn advance_psn(&mut self, packets: u32) {
@@ -81,14 +81,14 @@ pub(crate) enum RingProgress {
 }
 
 /// A process, by its slot, and what it has done.
-pub(crate) type Mark = (u32, RingProgress);
+pub(crate) type ProgressMark = (u32, RingProgress);
 
 /// State of a requester that waits for a full ring.
 #[derive(Debug, Default)]
 pub(crate) struct Backpressure {
     /// The deadline that is armed, and the mark then. It is not armed again for each wait:
     /// under load a ring is full thousands of times a second.
-    pub(crate) deadline: Option<(u64, Mark)>,
+    pub(crate) deadline: Option<(u64, ProgressMark)>,
 }
 
 #[cfg(test)]

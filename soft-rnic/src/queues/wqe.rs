@@ -4,11 +4,11 @@ use verbs_sys::*;
 
 use crate::limits;
 use crate::memory::mr_table::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
-use crate::queues::address::Address;
+use crate::queues::address::DatagramAddress;
 
 /// The operations of a send queue.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Op {
+pub(crate) enum SqOp {
     #[default]
     Send,
     Write,
@@ -23,99 +23,99 @@ pub(crate) enum Op {
     LocalInv,
 }
 
-impl Op {
+impl SqOp {
     /// Its name in texts for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Op::Send => "SEND",
-            Op::Write => "WRITE",
-            Op::Read => "READ",
-            Op::CompareSwap => "CMP_SWP",
-            Op::FetchAdd => "FETCH_ADD",
-            Op::BindMw => "BIND_MW",
-            Op::LocalInv => "LOCAL_INV",
-            Op::AtomicWrite => "ATOMIC_WRITE",
+            SqOp::Send => "SEND",
+            SqOp::Write => "WRITE",
+            SqOp::Read => "READ",
+            SqOp::CompareSwap => "CMP_SWP",
+            SqOp::FetchAdd => "FETCH_ADD",
+            SqOp::BindMw => "BIND_MW",
+            SqOp::LocalInv => "LOCAL_INV",
+            SqOp::AtomicWrite => "ATOMIC_WRITE",
         }
     }
 
-    /// [`of`](Self::of) for what is about memory windows; a SEND has a key to be invalidated in the
-    /// place of an immediate.
-    pub(crate) fn of_mws(opcode: ibv_wr_opcode) -> Option<(Op, bool)> {
+    /// [`from_opcode`](Self::from_opcode) for what is about memory windows; a SEND has a key to be
+    /// invalidated in the place of an immediate.
+    pub(crate) fn from_mw_opcode(opcode: ibv_wr_opcode) -> Option<(SqOp, bool)> {
         Some(match opcode {
-            ibv_wr_opcode::IBV_WR_SEND_WITH_INV => (Op::Send, true),
-            ibv_wr_opcode::IBV_WR_BIND_MW => (Op::BindMw, false),
-            ibv_wr_opcode::IBV_WR_LOCAL_INV => (Op::LocalInv, false),
+            ibv_wr_opcode::IBV_WR_SEND_WITH_INV => (SqOp::Send, true),
+            ibv_wr_opcode::IBV_WR_BIND_MW => (SqOp::BindMw, false),
+            ibv_wr_opcode::IBV_WR_LOCAL_INV => (SqOp::LocalInv, false),
             _ => return None,
         })
     }
 
-    /// [`of`](Self::of) for what posts do not look for, but queue.
-    pub(crate) fn of_rare(opcode: ibv_wr_opcode) -> Option<(Op, bool)> {
+    /// [`from_opcode`](Self::from_opcode) for what posts do not look for, but queue.
+    pub(crate) fn from_rare_opcode(opcode: ibv_wr_opcode) -> Option<(SqOp, bool)> {
         match opcode {
-            ibv_wr_opcode::IBV_WR_ATOMIC_WRITE => Some((Op::AtomicWrite, false)),
-            _ => Op::of_mws(opcode),
+            ibv_wr_opcode::IBV_WR_ATOMIC_WRITE => Some((SqOp::AtomicWrite, false)),
+            _ => SqOp::from_mw_opcode(opcode),
         }
     }
 
     /// The operation of a work request's opcode, and whether it has an immediate.
     #[inline]
-    pub(crate) fn of(opcode: ibv_wr_opcode) -> Option<(Op, bool)> {
+    pub(crate) fn from_opcode(opcode: ibv_wr_opcode) -> Option<(SqOp, bool)> {
         Some(match opcode {
-            ibv_wr_opcode::IBV_WR_SEND => (Op::Send, false),
-            ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => (Op::Send, true),
-            ibv_wr_opcode::IBV_WR_RDMA_WRITE => (Op::Write, false),
-            ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => (Op::Write, true),
-            ibv_wr_opcode::IBV_WR_RDMA_READ => (Op::Read, false),
-            ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => (Op::CompareSwap, false),
-            ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => (Op::FetchAdd, false),
+            ibv_wr_opcode::IBV_WR_SEND => (SqOp::Send, false),
+            ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => (SqOp::Send, true),
+            ibv_wr_opcode::IBV_WR_RDMA_WRITE => (SqOp::Write, false),
+            ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => (SqOp::Write, true),
+            ibv_wr_opcode::IBV_WR_RDMA_READ => (SqOp::Read, false),
+            ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => (SqOp::CompareSwap, false),
+            ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => (SqOp::FetchAdd, false),
             _ => return None,
         })
     }
 
     pub(crate) fn wc_opcode(self) -> ibv_wc_opcode {
         match self {
-            Op::Send => ibv_wc_opcode::IBV_WC_SEND,
-            Op::Write => ibv_wc_opcode::IBV_WC_RDMA_WRITE,
-            Op::Read => ibv_wc_opcode::IBV_WC_RDMA_READ,
-            Op::CompareSwap => ibv_wc_opcode::IBV_WC_COMP_SWAP,
-            Op::FetchAdd => ibv_wc_opcode::IBV_WC_FETCH_ADD,
-            Op::AtomicWrite => ibv_wc_opcode::IBV_WC_ATOMIC_WRITE,
-            Op::BindMw => ibv_wc_opcode::IBV_WC_BIND_MW,
-            Op::LocalInv => ibv_wc_opcode::IBV_WC_LOCAL_INV,
+            SqOp::Send => ibv_wc_opcode::IBV_WC_SEND,
+            SqOp::Write => ibv_wc_opcode::IBV_WC_RDMA_WRITE,
+            SqOp::Read => ibv_wc_opcode::IBV_WC_RDMA_READ,
+            SqOp::CompareSwap => ibv_wc_opcode::IBV_WC_COMP_SWAP,
+            SqOp::FetchAdd => ibv_wc_opcode::IBV_WC_FETCH_ADD,
+            SqOp::AtomicWrite => ibv_wc_opcode::IBV_WC_ATOMIC_WRITE,
+            SqOp::BindMw => ibv_wc_opcode::IBV_WC_BIND_MW,
+            SqOp::LocalInv => ibv_wc_opcode::IBV_WC_LOCAL_INV,
         }
     }
 
     /// Reports whether it brings back what was there.
     pub(crate) fn is_atomic(self) -> bool {
-        matches!(self, Op::CompareSwap | Op::FetchAdd)
+        matches!(self, SqOp::CompareSwap | SqOp::FetchAdd)
     }
 
     /// Reports whether it accesses one aligned word of 8 bytes, at once.
     #[inline(always)]
     pub(crate) fn is_word(self) -> bool {
-        matches!(self, Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite)
+        matches!(self, SqOp::CompareSwap | SqOp::FetchAdd | SqOp::AtomicWrite)
     }
 
     /// The access that an operation on a peer's memory needs there.
     #[inline(always)]
     pub(crate) fn remote_access(self) -> u32 {
         match self {
-            Op::Send | Op::BindMw | Op::LocalInv => 0,
-            Op::Write | Op::AtomicWrite => REMOTE_WRITE,
-            Op::Read => REMOTE_READ,
-            Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
+            SqOp::Send | SqOp::BindMw | SqOp::LocalInv => 0,
+            SqOp::Write | SqOp::AtomicWrite => REMOTE_WRITE,
+            SqOp::Read => REMOTE_READ,
+            SqOp::CompareSwap | SqOp::FetchAdd => REMOTE_ATOMIC,
         }
     }
 
     /// Reports whether nothing of it goes to the peer.
     #[inline(always)]
     pub(crate) fn is_local(self) -> bool {
-        matches!(self, Op::BindMw | Op::LocalInv)
+        matches!(self, SqOp::BindMw | SqOp::LocalInv)
     }
 
     /// Reads and atomics bring data back.
     pub(crate) fn is_response(self) -> bool {
-        self == Op::Read || self.is_atomic()
+        self == SqOp::Read || self.is_atomic()
     }
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Wqe {
     pub(crate) imm: Option<u32>,
     /// The send queue's position after this request.
     pub(crate) position: u32,
-    pub(crate) op: Op,
+    pub(crate) op: SqOp,
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
     /// The data are the bytes at the addresses themselves; no key is needed.
@@ -156,7 +156,7 @@ impl Wqe {
     #[inline(always)]
     pub(crate) unsafe fn new(
         wr: &ibv_send_wr,
-        (op, has_imm): (Op, bool),
+        (op, has_imm): (SqOp, bool),
         sig_all: bool,
         position: u32,
     ) -> Wqe {
@@ -185,7 +185,7 @@ impl Wqe {
     }
 
     /// An atomic of a peer.
-    pub(crate) fn atomic(op: Op, compare_add: u64, swap: u64) -> Wqe {
+    pub(crate) fn atomic(op: SqOp, compare_add: u64, swap: u64) -> Wqe {
         Wqe { op, compare_add, swap, ..Wqe::default() }
     }
 
@@ -197,7 +197,7 @@ impl Wqe {
         Wqe {
             wr_id: wr.wr_id,
             position,
-            op: Op::Send,
+            op: SqOp::Send,
             signaled: sig_all || flag(ibv_send_flags::IBV_SEND_SIGNALED),
             solicited: flag(ibv_send_flags::IBV_SEND_SOLICITED),
             inline: flag(ibv_send_flags::IBV_SEND_INLINE),
@@ -208,7 +208,7 @@ impl Wqe {
 
     /// Reports whether it uses up a receive request of the peer.
     pub(crate) fn takes_receive(&self) -> bool {
-        self.op == Op::Send || self.imm.is_some()
+        self.op == SqOp::Send || self.imm.is_some()
     }
 }
 
@@ -235,17 +235,17 @@ pub(crate) unsafe fn plain(request: &ibv_send_wr) -> Option<&ibv_sge> {
 }
 
 /// A request and its gather (or landing) list.
-pub(crate) struct Request<'a> {
+pub(crate) struct WqeRef<'a> {
     /// Reference to the request where it lies: what has just been written in small pieces is read
     /// in the same, or the processor waits until all stores before it are done, those to another's
     /// rings, too.
     pub(crate) wqe: &'a Wqe,
     pub(crate) sges: &'a [ibv_sge],
     /// Destination of a datagram, or the shared receive queue that a request over XRC names.
-    pub(crate) to: Option<&'a Address>,
+    pub(crate) to: Option<&'a DatagramAddress>,
 }
 
-impl Request<'_> {
+impl WqeRef<'_> {
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         len_of(self.sges)

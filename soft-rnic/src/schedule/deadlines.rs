@@ -9,8 +9,8 @@ use crate::engine::execution::Execution;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Device, Qp, Sq};
 use crate::peers::process::serving::{BLOCKED_RETRY_NS, Serving};
-use crate::queues::outcome::Wait;
-use crate::reason::Reason;
+use crate::queues::outcome::WaitCause;
+use crate::reason::WcReason;
 use crate::timing::timer::Timer;
 
 impl Device {
@@ -81,12 +81,12 @@ impl Qp {
         let Some((wait, _)) = sq.requester.waits.filter(|(_, waits)| *waits == token) else {
             return;
         };
-        if let (Wait::Settling, Some(ending)) = (wait, sq.requester.ending) {
+        if let (WaitCause::Settling, Some(ending)) = (wait, sq.requester.ending) {
             // It still waits meanwhile.
             return deferred.push(WorkItem::Settle(Arc::clone(self), ending));
         }
         sq.requester.waits = None;
-        if wait == Wait::Response && !self.retry(&mut sq, deferred) {
+        if wait == WaitCause::Response && !self.retry(&mut sq, deferred) {
             return;
         }
         if self.pd.context.device.sim().is_none() {
@@ -103,7 +103,7 @@ impl Qp {
         }
         let Some(head) = sq.pending.front().map(|head| *head.wqe) else { return false };
         let mut execution = Execution::new();
-        self.fail(&mut execution, &head, Reason::NoResponse);
+        self.fail(&mut execution, &head, WcReason::NoResponse);
         sq.counters.requests += 1;
         sq.pending.pop();
         sq.requester.next_request();

@@ -22,15 +22,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::responder::Session;
+use crate::engine::responder::ResponderSession;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
-use crate::objects::state::{Device, Kind, Qp, Sq, Srq};
-use crate::queues::outcome::Outcome;
-use crate::queues::qp_state::State;
-use crate::queues::wqe::Request;
-use crate::timing::card::{Card, Link, Load, transit};
-use crate::timing::times::{Distance, Limits, Transit};
+use crate::objects::state::{Device, ExecutionMode, Qp, Sq, Srq};
+use crate::queues::outcome::WqeOutcome;
+use crate::queues::qp_state::QueuePairState;
+use crate::queues::wqe::WqeRef;
+use crate::timing::card::{Card, CardLink, LinkLoad, transit};
+use crate::timing::times::{CardLimits, DistanceState, TransitTimes};
 
 /// Delay of the timer behind the next arrival: a poll is earlier, and a timer without delay would
 /// occupy a processor that other threads use.
@@ -61,7 +61,7 @@ pub fn distant(round_trip: Duration) -> String {
         0 => format!("soft0@{}us", ns / 1000),
         _ => format!("soft0@{ns}ns"),
     };
-    list(&name, 1 << 40 | ns, || Distance::new(ns, None));
+    list(&name, 1 << 40 | ns, || DistanceState::new(ns, None));
     name
 }
 
@@ -82,19 +82,19 @@ pub fn card(card: &str, slow: f64) -> Option<String> {
     let by_clock = slow / host::time::slowness();
     let costs = Card::named(card, by_clock).filter(|_| (1.0..=1000.0).contains(&slow))?;
     let name = format!("soft0@card={card},slow={slow}");
-    list(&name, 2 << 40 | slow.to_bits() >> 24, || Distance::new(0, Some(costs)));
+    list(&name, 2 << 40 | slow.to_bits() >> 24, || DistanceState::new(0, Some(costs)));
     Some(name)
 }
 
 /// Lists a device of this name, unless it is listed. Numbers are far from those of simulations.
-fn list(name: &str, ordinal: u64, make: impl FnOnce() -> Distance) {
+fn list(name: &str, ordinal: u64, make: impl FnOnce() -> DistanceState) {
     let mut devices = DEVICES.lock();
     if !devices.iter().any(|device| device.name() == name) {
-        devices.push(Device::new(name, ordinal, Kind::Distant(make())));
+        devices.push(Device::new(name, ordinal, ExecutionMode::Distant(make())));
     }
 }
 
-impl Distance {
+impl DistanceState {
     /// Has the timer look, if something is still to happen.
     fn set_timer(&self, device: &Arc<Device>) {
         // Relaxed: as in `set_next`; but a thread that has pushed sees its own push.
@@ -109,35 +109,41 @@ impl Distance {
 }
 
 /// A request was posted behind all others of a queue pair, whose send queue is locked.
-pub(crate) fn posted(distance: &Distance, qp: &Qp, sq: &mut Sq, request: &Request<'_>, at: u64) {
+pub(crate) fn posted(
+    distance: &DistanceState,
+    qp: &Qp,
+    sq: &mut Sq,
+    request: &WqeRef<'_>,
+    at: u64,
+) {
     qp.resolve_peer(sq);
     let Sq { requester, transit_times, peer, .. } = sq;
     let (half, wqe) = (distance.round_trip_ns / 2, request.wqe);
     let transit = |leaves: u64| match &distance.card {
-        None => Transit { arrival: leaves + half, answer: leaves + distance.round_trip_ns },
+        None => TransitTimes { arrival: leaves + half, answer: leaves + distance.round_trip_ns },
         Some(card) => {
             // A datagram's way in is free: it may go to any queue pair.
-            let (near, free) = (&qp.pd.context.link, Link::default());
+            let (near, free) = (&qp.pd.context.link, CardLink::default());
             let far = peer.as_ref().map_or(&free, |peer| &peer.pd.context.link);
             let (bytes, is_read) = (request.len(), wqe.op.is_response());
             let load = match wqe.inline {
-                _ if is_read => Load::Answered(bytes),
-                true => Load::Inline(bytes),
-                false => Load::Fetched(bytes),
+                _ if is_read => LinkLoad::Answered(bytes),
+                true => LinkLoad::Inline(bytes),
+                false => LinkLoad::Fetched(bytes),
             };
             let (arrival, answer) = transit(card, (near, far), (at, leaves), load);
             let shared = peer.as_ref().and_then(|peer| peer.srq.as_ref());
             let is_shared = |srq: &&Arc<Srq>| srq.users.count() > 1;
             match shared.filter(is_shared).filter(|_| wqe.takes_receive()) {
-                None => Transit { arrival, answer },
+                None => TransitTimes { arrival, answer },
                 Some(srq) => {
                     let taken = card.receive_shared(&srq.turn, at, arrival, bytes);
-                    Transit { arrival: taken, answer: answer + (taken - arrival) }
+                    TransitTimes { arrival: taken, answer: answer + (taken - arrival) }
                 }
             }
         }
     };
-    let limits = distance.card.as_ref().map_or(Limits::default(), Limits::of);
+    let limits = distance.card.as_ref().map_or(CardLimits::default(), CardLimits::for_card);
     let times = transit_times.get_or_insert_default().post(at, requester, wqe, limits, transit);
     distance.push(qp.num, times);
     distance.set_timer(&qp.pd.context.device);
@@ -165,7 +171,7 @@ pub(crate) fn timed(device: &Arc<Device>) {
     distance.set_timer(device);
 }
 
-fn step(device: &Arc<Device>, distance: &Distance) {
+fn step(device: &Arc<Device>, distance: &DistanceState) {
     // The thread that holds the lock continues until nothing is due.
     let Some(_stepping) = distance.stepping.try_lock() else { return };
     while let Some((at, qpn)) = distance.pop_due(distance.now()) {
@@ -244,7 +250,8 @@ impl Qp {
     fn take(self: &Arc<Qp>, sq: &mut Sq, n: u32, deferred: &mut DeferredWork) -> bool {
         let Sq { requester, pending, peer, counters, scratch, transit_times, .. } = sq;
         let Some(request) = pending.nth(n) else { return false };
-        let (mut session, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
+        let (mut session, mut execution) =
+            (peer.as_ref().map(ResponderSession::open), Execution::new());
         let before = (requester.started, requester.rnr_left);
         self.check_execution(request.wqe);
         if n > 0 {
@@ -255,8 +262,8 @@ impl Qp {
             true => self.execute_local(requester, &mut execution, request.wqe),
             false => self.execute_any(requester, &mut session, &mut execution, scratch, &request),
         };
-        let is_over = !matches!(outcome, Outcome::Blocked(..));
-        if let (Outcome::Failed(reason), Some(times)) = (outcome, transit_times) {
+        let is_over = !matches!(outcome, WqeOutcome::Blocked(..));
+        if let (WqeOutcome::Failed(reason), Some(times)) = (outcome, transit_times) {
             times.refused = Some((request.wqe.position, reason));
         }
         if n > 0 {
@@ -280,7 +287,8 @@ impl Qp {
         times.follow(&sq.pending);
         let n = (0..sq.pending.len()).find(|n| !sq.pending.nth(*n).is_some_and(|r| r.wqe.ahead))?;
         let started = n == 0 && sq.requester.started;
-        let may_run = self.state() == State::Rts || self.state() == State::Sqd && started;
+        let may_run =
+            self.state() == QueuePairState::Rts || self.state() == QueuePairState::Sqd && started;
         let wqe = sq.pending.nth(n)?.wqe;
         let is_response = |m| sq.pending.nth(m).is_some_and(|r| r.wqe.op.is_response());
         // What is carried out here waits for all before it.

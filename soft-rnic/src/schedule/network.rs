@@ -16,16 +16,16 @@ use rustix::io::Errno;
 
 use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::injection::delay;
-use crate::engine::responder::{Message, Session};
+use crate::engine::responder::{InboundRequest, ResponderSession};
 use crate::memory::on_demand;
-use crate::memory::span::{Span, to_vec};
+use crate::memory::span::{MemSpan, to_vec};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::address::Address;
-use crate::queues::outcome::{Outcome, Reply};
-use crate::queues::transit::Late;
-use crate::queues::wqe::Request;
-use crate::reason::Reason;
+use crate::queues::address::DatagramAddress;
+use crate::queues::outcome::{PeerReply, WqeOutcome};
+use crate::queues::transit::OvertakenMessage;
+use crate::queues::wqe::WqeRef;
+use crate::reason::WcReason;
 use crate::timing::network::{Fate, NetworkFaults};
 
 /// A late message arrives after this time, if nothing overtakes it: 1 ms.
@@ -56,10 +56,10 @@ impl Qp {
     pub(crate) fn send_unreliably(
         &self,
         parts: &mut SqParts<'_>,
-        request: &Request<'_>,
-        to: Option<(Address, u32)>,
-        mut execute: impl FnMut(&mut SqParts<'_>, bool) -> Outcome,
-    ) -> Outcome {
+        request: &WqeRef<'_>,
+        to: Option<(DatagramAddress, u32)>,
+        mut execute: impl FnMut(&mut SqParts<'_>, bool) -> WqeOutcome,
+    ) -> WqeOutcome {
         let device = &self.pd.context.device;
         if let Some(outcome) = delay(device, parts) {
             return outcome;
@@ -74,25 +74,25 @@ impl Qp {
             Fate::Arrives => execute(parts, true),
             Fate::Lost => {
                 let outcome = execute(parts, false);
-                parts.counters.lost += u64::from(outcome == Outcome::Dropped);
+                parts.counters.lost += u64::from(outcome == WqeOutcome::Dropped);
                 outcome
             }
             Fate::Twice => {
                 let first = execute(parts, true);
                 // One that fails here fails both times, and changes nothing. A second copy
                 // that would have to wait is lost.
-                if !matches!(first, Outcome::Blocked(..)) {
+                if !matches!(first, WqeOutcome::Blocked(..)) {
                     execute(parts, true);
                 }
                 first
             }
             Fate::Late(overtakers) => match execute(parts, false) {
-                Outcome::Dropped => self.keep_late(parts, request, to, psn, overtakers),
+                WqeOutcome::Dropped => self.keep_late(parts, request, to, psn, overtakers),
                 failed => failed,
             },
         };
         // One that waits has not been sent: it will have the same fate when it is.
-        if !matches!(outcome, Outcome::Blocked(..)) {
+        if !matches!(outcome, WqeOutcome::Blocked(..)) {
             parts.requester.transit.get_or_insert_default().sent += 1;
             parts.counters.faults += u64::from(fate != Fate::Arrives);
         }
@@ -103,15 +103,15 @@ impl Qp {
     fn keep_late(
         &self,
         parts: &mut SqParts<'_>,
-        request: &Request<'_>,
-        to: Option<(Address, u32)>,
+        request: &WqeRef<'_>,
+        to: Option<(DatagramAddress, u32)>,
         psn: u32,
         overtakers: u32,
-    ) -> Outcome {
+    ) -> WqeOutcome {
         let room = &mut parts.scratch.local;
         let local = match self.local(parts.requester, request, request.len(), room) {
             Ok(local) => local,
-            Err(reason) => return Outcome::Failed(reason),
+            Err(reason) => return WqeOutcome::Failed(reason),
         };
         // SAFETY: the pieces have just been checked.
         let payload = unsafe {
@@ -121,14 +121,14 @@ impl Qp {
             }
         };
         let Ok(payload) = payload.map(Vec::into_boxed_slice) else {
-            return Outcome::Failed(Reason::LocalGone);
+            return WqeOutcome::Failed(WcReason::LocalGone);
         };
         let token = self.pd.context.device.arm(self.num, Some(LATE_NS));
         // The message that is kept counts itself when it has been sent.
         let overtakers = overtakers + 1;
-        let late = Late { wqe: *request.wqe, to, psn, payload, overtakers, token };
+        let late = OvertakenMessage { wqe: *request.wqe, to, psn, payload, overtakers, token };
         parts.requester.transit.get_or_insert_default().late.push(late);
-        Outcome::Done
+        WqeOutcome::Done
     }
 
     /// Executes what is pending, one request at a time, and after each lets those
@@ -172,10 +172,11 @@ impl Qp {
         self: &Arc<Qp>,
         sq: &mut Sq,
         deferred: &mut DeferredWork,
-        mut due: impl FnMut(&mut Late) -> bool,
+        mut due: impl FnMut(&mut OvertakenMessage) -> bool,
     ) {
         let Some(transit) = &mut sq.requester.transit else { return };
-        let arriving: Vec<Late> = transit.late.extract_if(.., |late| due(late)).collect();
+        let arriving: Vec<OvertakenMessage> =
+            transit.late.extract_if(.., |late| due(late)).collect();
         for mut late in arriving {
             let arrived = self.arrive(sq, &mut late, deferred);
             sq.counters.dropped += u64::from(!arrived);
@@ -184,21 +185,26 @@ impl Qp {
 
     /// Delivers a late message. Returns true if a queue pair received it, or another process's
     /// ring took it.
-    fn arrive(&self, sq: &mut Sq, late: &mut Late, deferred: &mut DeferredWork) -> bool {
+    fn arrive(
+        &self,
+        sq: &mut Sq,
+        late: &mut OvertakenMessage,
+        deferred: &mut DeferredWork,
+    ) -> bool {
         let mtu_shift = sq.requester.mtu_shift;
         if let Some((to, qkey)) = late.to.filter(|(to, _)| self.is_foreign(to)) {
-            let payload = [Span::of(&mut late.payload)];
+            let payload = [MemSpan::from_slice(&mut late.payload)];
             return self.post_remote_ud(&late.wqe, &payload, &to, qkey);
         }
         if sq.remote.is_some() && late.to.is_none() {
-            let payload = [Span::of(&mut late.payload)];
+            let payload = [MemSpan::from_slice(&mut late.payload)];
             return self.arrive_remote(sq, &late.wqe, &payload);
         }
         let len = late.payload.len() as u64;
-        let payload = [Span::of(&mut late.payload)];
+        let payload = [MemSpan::from_slice(&mut late.payload)];
         let (from, local) = ((self.num, late.psn), &payload[..usize::from(len > 0)]);
-        let message = Message::new(&late.wqe, from, (local, len), late.to.as_ref());
-        let message = Message { packets: packets(len, mtu_shift), ..message };
+        let message = InboundRequest::new(&late.wqe, from, (local, len), late.to.as_ref());
+        let message = InboundRequest { packets: packets(len, mtu_shift), ..message };
         if let Some((to, _)) = late.to.as_ref().filter(|(to, _)| to.is_group()) {
             return self.arrive_at_group(&message, &to.gid, &mut sq.scratch.remote, deferred);
         }
@@ -207,10 +213,10 @@ impl Qp {
         };
         let peer = Arc::clone(peer);
         let mut execution = Execution::new();
-        let mut session = Session::open(&peer);
+        let mut session = ResponderSession::open(&peer);
         let Execution { writer, deferred: entailed } = &mut execution;
         let reply = session.deliver(&message, &mut sq.scratch.remote, writer, entailed);
         deferred.append(execution.finish());
-        reply == Reply::Done
+        reply == PeerReply::Done
     }
 }

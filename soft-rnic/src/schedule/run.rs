@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::responder::Session;
+use crate::engine::responder::ResponderSession;
 use crate::fabric::loopback::InProcess;
 use crate::fabric::process::remote::RemoteLink;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::qp_state::Transport;
+use crate::queues::qp_state::QpTransport;
 
 impl Qp {
     /// Executes what is pending, oldest first, until something blocks or, with
@@ -48,11 +48,13 @@ impl Qp {
     ) {
         match self.transport {
             _ if sq.wire.is_some() => self.run_wire(sq, deferred, only_one),
-            Transport::Rc | Transport::Uc => self.run_connected::<false>(sq, deferred, only_one),
-            Transport::XrcSend | Transport::XrcRecv => {
+            QpTransport::Rc | QpTransport::Uc => {
+                self.run_connected::<false>(sq, deferred, only_one)
+            }
+            QpTransport::XrcSend | QpTransport::XrcRecv => {
                 self.run_connected::<true>(sq, deferred, only_one);
             }
-            Transport::Ud => self.run_datagrams(sq, deferred, only_one),
+            QpTransport::Ud => self.run_datagrams(sq, deferred, only_one),
         }
         self.check_drained(sq);
     }
@@ -73,7 +75,7 @@ impl Qp {
         let mut parts = SqParts { requester, counters, scratch };
         match remote.as_deref_mut() {
             None => {
-                near.0 = peer.as_ref().map(Session::open);
+                near.0 = peer.as_ref().map(ResponderSession::open);
                 self.run_over(&mut near, &mut parts, pending, &mut execution, only_one);
             }
             Some(remote) => remote.hold(self, |link: &mut RemoteLink<'_, XRC>| {

@@ -17,18 +17,18 @@ use rustix::io::Errno;
 
 use crate::counters::Counters;
 use crate::engine::execution::Execution;
-use crate::engine::responder::Session;
+use crate::engine::responder::ResponderSession;
 use crate::errno;
 use crate::event::EventQueue;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
-use crate::objects::state::{Device, Kind, Qp, Sq};
-use crate::queues::outcome::Outcome;
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::State as QpState;
-use crate::queues::wqe::Op;
+use crate::objects::state::{Device, ExecutionMode, Qp, Sq};
+use crate::queues::outcome::WqeOutcome;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QueuePairState;
+use crate::queues::wqe::SqOp;
 use crate::reason::Cause;
-use crate::timing::simulation::{Faults, State};
+use crate::timing::simulation::{Faults, SimulationState};
 
 /// Time that a thread which drives a device sleeps where nothing can happen: at least, and at most.
 #[cfg(feature = "simulation")]
@@ -60,7 +60,11 @@ impl Simulation {
         // Relaxed: only has to be unique.
         let ordinal = ORDINAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("sim-{ordinal}");
-        let device = Device::new(&name, ordinal, Kind::Simulated(State::new(seed, faults)));
+        let device = Device::new(
+            &name,
+            ordinal,
+            ExecutionMode::Simulated(SimulationState::new(seed, faults)),
+        );
         device.network.set(seed, faults.network);
         DEVICES.lock().push(Arc::clone(&device));
         Simulation { name, device }
@@ -107,7 +111,7 @@ impl Simulation {
     /// Virtual nanoseconds since the simulation began.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        self.device.sim().map_or(0, State::now)
+        self.device.sim().map_or(0, SimulationState::now)
     }
 
     /// Statistics of the device.
@@ -175,7 +179,7 @@ fn step(device: &Arc<Device>) -> bool {
 }
 
 /// Nothing can run: time jumps to the next deadline, if there is one.
-fn next_deadline(device: &Arc<Device>, sim: &State) -> bool {
+fn next_deadline(device: &Arc<Device>, sim: &SimulationState) -> bool {
     let Some(at) = device.timer.next() else { return false };
     // In a world, time passes for all of its threads.
     if host::is_in_world() {
@@ -193,11 +197,12 @@ impl Qp {
     fn is_runnable(&self) -> bool {
         let sq = self.sq.lock();
         let state = self.state();
-        let runs = state == QpState::Rts || (state == QpState::Sqd && sq.requester.started);
+        let runs =
+            state == QueuePairState::Rts || (state == QueuePairState::Sqd && sq.requester.started);
         runs && !sq.pending.is_empty() && sq.requester.waits.is_none()
     }
 
-    fn step(self: &Arc<Qp>, sim: &State, deferred: &mut DeferredWork) {
+    fn step(self: &Arc<Qp>, sim: &SimulationState, deferred: &mut DeferredWork) {
         let mut sq = self.sq.lock();
         if sim.strikes(sim.faults.qp_death) {
             sq.counters.faults += 1;
@@ -222,27 +227,28 @@ impl Qp {
         self.resolve_peer(sq);
         let Sq { requester, pending, peer, scratch, .. } = sq;
         let Some(request) = pending.nth(n) else { return false };
-        let (mut session, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
+        let (mut session, mut execution) =
+            (peer.as_ref().map(ResponderSession::open), Execution::new());
         let before = (requester.started, requester.rnr_left);
         let outcome = self.execute_any(requester, &mut session, &mut execution, scratch, &request);
         (requester.started, requester.rnr_left) = before;
         deferred.append(execution.finish());
-        if outcome == Outcome::Done {
+        if outcome == WqeOutcome::Done {
             pending.mark_ahead(n);
         }
-        outcome == Outcome::Done
+        outcome == WqeOutcome::Done
     }
 }
 
 /// The first request that is neither a READ nor executed, if it has only READs before it
 /// that are in flight, and no fence.
-fn overtaker(pending: &Pending, reads: u32) -> Option<u32> {
+fn overtaker(pending: &PendingWqes, reads: u32) -> Option<u32> {
     let mut overtaken = 0;
     for n in 0..pending.len() {
         let wqe = pending.nth(n)?.wqe;
         match wqe {
             _ if wqe.ahead => {}
-            _ if wqe.op == Op::Read && overtaken < reads => overtaken += 1,
+            _ if wqe.op == SqOp::Read && overtaken < reads => overtaken += 1,
             // The key that one invalidates may be that of the READs.
             _ if wqe.op.is_local() || wqe.invalidates => return None,
             _ if wqe.op.is_response() || wqe.fence || overtaken == 0 => return None,

@@ -10,12 +10,12 @@ use host::random::entropy;
 use crate::counters::Counters;
 use crate::fabric::wire::Roce;
 use crate::objects::device::DEVICES;
-use crate::objects::state::{Device, Kind, PeerProcesses};
-use crate::peers::process::names::Names;
+use crate::objects::state::{Device, ExecutionMode, PeerProcesses};
+use crate::peers::process::names::SocketNames;
 use crate::timing::card::Card;
 use crate::timing::network::NetworkFaults;
-use crate::timing::times::Distance;
-use crate::udp::{Port, WorldNetwork};
+use crate::timing::times::DistanceState;
+use crate::udp::{UdpPort, WorldNetwork};
 
 /// Kind of a world's device, by the time at which it does what is posted.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,14 +71,18 @@ impl WorldDevice {
     pub fn new(kind: WorldKind) -> WorldDevice {
         let peers = match kind {
             WorldKind::Process(WorldMachine(number)) => {
-                Some(PeerProcesses::named(Names::of_world(number)))
+                Some(PeerProcesses::named(SocketNames::of_world(number)))
             }
             _ => None,
         };
         let kind = match kind {
-            WorldKind::Near | WorldKind::Process(_) => Kind::Synchronous,
-            WorldKind::Distant(time) => Kind::Distant(Distance::new(time.as_nanos() as u64, None)),
-            WorldKind::Card => Kind::Distant(Distance::new(0, Card::named("connectx5", 1.0))),
+            WorldKind::Near | WorldKind::Process(_) => ExecutionMode::Synchronous,
+            WorldKind::Distant(time) => {
+                ExecutionMode::Distant(DistanceState::new(time.as_nanos() as u64, None))
+            }
+            WorldKind::Card => {
+                ExecutionMode::Distant(DistanceState::new(0, Card::named("connectx5", 1.0)))
+            }
         };
         let (name, ordinal) = next_name();
         WorldDevice::listed(Device::with_peers(&name, ordinal, kind, peers))
@@ -140,7 +144,7 @@ impl WorldNetwork {
             ecn: congestion > 0.0,
             gso: true,
         };
-        let port = Port::on_network(self, SocketAddr::new(ip, Roce::UDP_PORT))?;
+        let port = UdpPort::on_network(self, SocketAddr::new(ip, Roce::UDP_PORT))?;
         let (name, ordinal) = next_name();
         Ok(WorldDevice::listed(roce.open_in_world((&name, ordinal), port)))
     }

@@ -135,7 +135,7 @@ impl Card {
 
     /// Time at which a message of `bytes` that arrives at `at` has a receive of a queue that
     /// several queue pairs share, as is known `now`.
-    pub(crate) fn receive_shared(&self, queue: &Turn, now: u64, at: u64, bytes: u64) -> u64 {
+    pub(crate) fn receive_shared(&self, queue: &SrqTimes, now: u64, at: u64, bytes: u64) -> u64 {
         if bytes <= SMALL { at } else { queue.0.take(now, at, self.shared_receive as u64).1 }
     }
 
@@ -169,17 +169,17 @@ impl Card {
 
 /// Link of a card, with a way for each direction.
 #[derive(Debug, Default)]
-pub(crate) struct Link {
-    out: Way,
-    back: Way,
+pub(crate) struct CardLink {
+    out: BusyTimes,
+    back: BusyTimes,
 }
 
 /// Times at which a way is taken, in the time of its device: apart from each other, the earliest
 /// first.
 #[derive(Debug, Default)]
-struct Way(Mutex<Vec<(u64, u64)>>);
+struct BusyTimes(Mutex<Vec<(u64, u64)>>);
 
-impl Way {
+impl BusyTimes {
     /// Takes the way for `busy` nanoseconds from `at` on, in parts where others have taken it;
     /// returns the begin of the first part and the end of the last one. Nothing is asked for before
     /// `now` any more.
@@ -208,10 +208,16 @@ impl Way {
 
 /// Times at which a shared receive queue takes messages.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(Way);
+pub(crate) struct SrqTimes(BusyTimes);
 
 /// Arrival time of a message of `bytes` that leaves its card at `leaves`, as is known `now`.
-fn carried(card: &Card, (from, to): (&Link, &Link), now: u64, leaves: u64, bytes: u64) -> u64 {
+fn carried(
+    card: &Card,
+    (from, to): (&CardLink, &CardLink),
+    now: u64,
+    leaves: u64,
+    bytes: u64,
+) -> u64 {
     let (busy, latency) = (card.busy(bytes), card.latency as u64);
     let (begins, sent) = from.out.take(now, leaves, busy);
     // Its first byte is there while its last one is still sent.
@@ -221,7 +227,7 @@ fn carried(card: &Card, (from, to): (&Link, &Link), now: u64, leaves: u64, bytes
 
 /// Bytes of a request, and their way.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Load {
+pub(crate) enum LinkLoad {
     /// They are answered.
     Answered(u64),
     /// The card fetches them.
@@ -234,20 +240,20 @@ pub(crate) enum Load {
 /// post and departure.
 pub(crate) fn transit(
     card: &Card,
-    (near, far): (&Link, &Link),
+    (near, far): (&CardLink, &CardLink),
     (posted, leaves): (u64, u64),
-    load: Load,
+    load: LinkLoad,
 ) -> (u64, u64) {
     let acknowledged = |arrival: u64| (arrival, arrival + card.acknowledgement as u64);
     let there = |bytes| carried(card, (near, far), posted, leaves, bytes);
     match load {
-        Load::Answered(bytes) => {
+        LinkLoad::Answered(bytes) => {
             let arrival = there(0);
             (arrival, carried(card, (far, near), posted, arrival, bytes))
         }
-        Load::Fetched(bytes) => acknowledged(there(bytes)),
+        LinkLoad::Fetched(bytes) => acknowledged(there(bytes)),
         // The fetch is a part of the latency, in which the link is free.
-        Load::Inline(bytes) => acknowledged(there(bytes) - card.fetch as u64),
+        LinkLoad::Inline(bytes) => acknowledged(there(bytes) - card.fetch as u64),
     }
 }
 

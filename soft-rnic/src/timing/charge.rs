@@ -40,7 +40,10 @@ impl Charged {
     /// # Safety
     /// `wr` heads a list of valid requests, or is NULL.
     #[inline]
-    pub(crate) unsafe fn of(card: Option<&Card>, wr: *const ibv_recv_wr) -> Option<Charged> {
+    pub(crate) unsafe fn for_receives(
+        card: Option<&Card>,
+        wr: *const ibv_recv_wr,
+    ) -> Option<Charged> {
         let (card, start) = (card?, host::time::now());
         // SAFETY: `wr` heads a list of valid requests, or is NULL (see # Safety).
         let list = core::iter::successors(unsafe { wr.as_ref() }, |wr| unsafe { wr.next.as_ref() });

@@ -39,7 +39,7 @@ const STEP_NS: u64 = 100;
 
 /// Additional state of a simulated device.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct SimulationState {
     pub(crate) faults: Faults,
     random: Mutex<Random>,
     pub(crate) now: AtomicU64,
@@ -47,9 +47,9 @@ pub(crate) struct State {
     pub(crate) stepping: Mutex<()>,
 }
 
-impl State {
-    pub(crate) fn new(seed: u64, faults: Faults) -> State {
-        State {
+impl SimulationState {
+    pub(crate) fn new(seed: u64, faults: Faults) -> SimulationState {
+        SimulationState {
             faults,
             random: Mutex::new(Random::new(seed)),
             now: AtomicU64::new(0),

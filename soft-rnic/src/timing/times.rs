@@ -8,16 +8,16 @@ use std::time::Instant;
 use host::sync::Mutex;
 
 use crate::lock::Lock;
-use crate::queues::outcome::Outcome;
-use crate::queues::pending::Pending;
-use crate::queues::requester::Requester;
+use crate::queues::outcome::WqeOutcome;
+use crate::queues::pending::PendingWqes;
+use crate::queues::requester::RequesterState;
 use crate::queues::wqe::Wqe;
-use crate::reason::Reason;
+use crate::reason::WcReason;
 use crate::timing::card::Card;
 
 /// Additional state of a distant device.
 #[derive(Debug)]
-pub(crate) struct Distance {
+pub(crate) struct DistanceState {
     pub(crate) round_trip_ns: u64,
     /// Costs of its cards' operations; `None` if they cost nothing.
     pub(crate) card: Option<Card>,
@@ -32,9 +32,9 @@ pub(crate) struct Distance {
     pub(crate) timed_for: AtomicU64,
 }
 
-impl Distance {
-    pub(crate) fn new(round_trip_ns: u64, card: Option<Card>) -> Distance {
-        Distance {
+impl DistanceState {
+    pub(crate) fn new(round_trip_ns: u64, card: Option<Card>) -> DistanceState {
+        DistanceState {
             round_trip_ns,
             card,
             epoch: host::time::now(),
@@ -49,7 +49,7 @@ impl Distance {
         host::time::since(self.epoch).as_nanos() as u64
     }
 
-    pub(crate) fn push(&self, qpn: u32, times: Transit) {
+    pub(crate) fn push(&self, qpn: u32, times: TransitTimes) {
         let mut events = self.events.lock();
         events.push(Reverse((times.arrival, qpn)));
         events.push(Reverse((times.answer, qpn)));
@@ -75,39 +75,39 @@ impl Distance {
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     /// Positions and times of the requests in the queue, oldest first.
-    times: VecDeque<(u32, Transit)>,
+    times: VecDeque<(u32, TransitTimes)>,
     /// The time from which the next one may leave.
     left: u64,
     /// Times at which the READs and atomics under way are answered.
     answers: VecDeque<u64>,
     /// The request that was refused when it arrived; it takes the send queue along when the
     /// answer is here, and nothing arrives behind it.
-    pub(crate) refused: Option<(u32, Reason)>,
+    pub(crate) refused: Option<(u32, WcReason)>,
 }
 
 /// Limits of a card for one queue pair.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct CardLimits {
     /// Nanoseconds from a request to the next one.
     between: u64,
     /// READs and atomics under way.
     reads: u32,
 }
 
-impl Limits {
-    pub(crate) fn of(card: &Card) -> Limits {
-        Limits { between: card.between_requests(), reads: card.reads() }
+impl CardLimits {
+    pub(crate) fn for_card(card: &Card) -> CardLimits {
+        CardLimits { between: card.between_requests(), reads: card.reads() }
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { between: 0, reads: u32::MAX }
+impl Default for CardLimits {
+    fn default() -> CardLimits {
+        CardLimits { between: 0, reads: u32::MAX }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Transit {
+pub(crate) struct TransitTimes {
     pub(crate) arrival: u64,
     pub(crate) answer: u64,
 }
@@ -117,11 +117,11 @@ impl Times {
     pub(crate) fn post(
         &mut self,
         at: u64,
-        requester: &Requester,
+        requester: &RequesterState,
         wqe: &Wqe,
-        limits: Limits,
-        transit: impl FnOnce(u64) -> Transit,
-    ) -> Transit {
+        limits: CardLimits,
+        transit: impl FnOnce(u64) -> TransitTimes,
+    ) -> TransitTimes {
         let transit = self.plan(at, requester, wqe, limits, transit);
         self.times.push_back((wqe.position, transit));
         transit
@@ -130,11 +130,11 @@ impl Times {
     pub(crate) fn plan(
         &mut self,
         at: u64,
-        requester: &Requester,
+        requester: &RequesterState,
         wqe: &Wqe,
-        limits: Limits,
-        transit: impl FnOnce(u64) -> Transit,
-    ) -> Transit {
+        limits: CardLimits,
+        transit: impl FnOnce(u64) -> TransitTimes,
+    ) -> TransitTimes {
         let mut leaves = self.left.max(at);
         if wqe.fence {
             leaves = leaves.max(self.answers.back().copied().unwrap_or(0));
@@ -154,7 +154,7 @@ impl Times {
     }
 
     /// Forgets requests that have left the queue.
-    pub(crate) fn follow(&mut self, pending: &Pending) {
+    pub(crate) fn follow(&mut self, pending: &PendingWqes) {
         let head = pending.front().map(|head| head.wqe.position);
         while self.times.front().is_some_and(|(position, _)| Some(*position) != head) {
             self.times.pop_front();
@@ -162,14 +162,14 @@ impl Times {
     }
 
     /// Returns the answer to a request that has arrived.
-    pub(crate) fn outcome(&self, wqe: &Wqe) -> Outcome {
+    pub(crate) fn outcome(&self, wqe: &Wqe) -> WqeOutcome {
         match self.refused {
-            Some((position, reason)) if position == wqe.position => Outcome::Failed(reason),
-            _ => Outcome::Done,
+            Some((position, reason)) if position == wqe.position => WqeOutcome::Failed(reason),
+            _ => WqeOutcome::Done,
         }
     }
 
-    pub(crate) fn nth(&self, n: u32) -> Option<Transit> {
+    pub(crate) fn nth(&self, n: u32) -> Option<TransitTimes> {
         self.times.get(n as usize).map(|(_, transit)| *transit)
     }
 }

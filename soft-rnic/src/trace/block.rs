@@ -7,15 +7,15 @@ use super::file::TraceFile;
 
 /// The words of an object.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct TraceBlock {
     pub(super) file: Arc<TraceFile>,
     at: usize,
     words: usize,
 }
 
-impl Block {
-    pub(super) fn new(file: &Arc<TraceFile>, words: usize) -> Option<Block> {
-        Some(Block { file: Arc::clone(file), at: file.allocate(words)?, words })
+impl TraceBlock {
+    pub(super) fn new(file: &Arc<TraceFile>, words: usize) -> Option<TraceBlock> {
+        Some(TraceBlock { file: Arc::clone(file), at: file.allocate(words)?, words })
     }
 
     pub(super) fn get(&self, word: usize) -> u64 {
@@ -34,7 +34,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for TraceBlock {
     fn drop(&mut self) {
         self.file.give_back(self.at, self.words);
     }

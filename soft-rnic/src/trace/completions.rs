@@ -6,29 +6,29 @@ use std::sync::Arc;
 use host::sync::Mutex;
 use verbs_sys::ibv_wc_opcode;
 
-use super::block::Block;
-use super::layout::{HEADER, Kind, RECV, high, kind, low, object};
+use super::block::TraceBlock;
+use super::layout::{EventKind, HEADER, RECV, high, kind, low, object};
 use super::tracer::Tracer;
 
 /// A completion queue.
 #[derive(Debug)]
-pub(crate) struct Completions {
+pub(crate) struct CqTrace {
     tracer: Arc<Tracer>,
-    block: Block,
+    block: TraceBlock,
     pub(crate) number: u32,
     consuming: Mutex<()>,
 }
 
-impl Completions {
+impl CqTrace {
     /// None if there is no room.
-    pub(crate) fn new(tracer: &Arc<Tracer>, capacity: u32) -> Option<Completions> {
-        let (block, number) = (Block::new(&tracer.file, HEADER)?, tracer.file.next_cq());
+    pub(crate) fn new(tracer: &Arc<Tracer>, capacity: u32) -> Option<CqTrace> {
+        let (block, number) = (TraceBlock::new(&tracer.file, HEADER)?, tracer.file.next_cq());
         block.set(object::NUMBER, number.into());
         block.set(object::CAPACITY, capacity.into());
         block.publish(object::KIND, kind::CQ);
-        tracer.log(Kind::CreateCq, (0, 0, 0), (number, 0), 0);
+        tracer.log(EventKind::CreateCq, (0, 0, 0), (number, 0), 0);
         let consuming = Mutex::new(());
-        Some(Completions { tracer: Arc::clone(tracer), block, number, consuming })
+        Some(CqTrace { tracer: Arc::clone(tracer), block, number, consuming })
     }
 
     /// Records a completion, with the six words of an `ibv_wc`; of a send queue it frees the slots
@@ -37,7 +37,7 @@ impl Completions {
         let (wr_id, status, qp) = (words[0], low(words[1]), high(words[3]));
         let operation = operation(ibv_wc_opcode(high(words[1])));
         let what = (operation, with_reason(words), high(words[2]));
-        self.tracer.log(Kind::Completion, what, (qp, self.number), wr_id);
+        self.tracer.log(EventKind::Completion, what, (qp, self.number), wr_id);
         let Some(queue) = self.tracer.queue(qp) else { return };
         match position {
             Some(position) => queue.completed(position, status),
@@ -55,7 +55,7 @@ impl Completions {
         let (wr_id, qp) = (words[0], high(words[3]));
         let operation = operation(ibv_wc_opcode(high(words[1])));
         let what = (operation, with_reason(words), high(words[2]));
-        self.tracer.log(Kind::Poll, what, (qp, self.number), wr_id);
+        self.tracer.log(EventKind::Poll, what, (qp, self.number), wr_id);
     }
 
     /// Completions were taken, up to the one that `head` reads. Of several threads that say so, the
@@ -91,9 +91,9 @@ fn with_reason(words: &[u64; 6]) -> u64 {
     words[1] & 0xff | (words[2] & 0xff) << 8
 }
 
-impl Drop for Completions {
+impl Drop for CqTrace {
     fn drop(&mut self) {
         self.block.set(object::KIND, kind::GONE);
-        self.tracer.log(Kind::DestroyCq, (0, 0, 0), (self.number, 0), 0);
+        self.tracer.log(EventKind::DestroyCq, (0, 0, 0), (self.number, 0), 0);
     }
 }

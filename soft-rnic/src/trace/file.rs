@@ -15,8 +15,8 @@ use crate::clock;
 use crate::forked;
 
 use super::layout::{
-    HEADER, Kind, LOG_RECORDS, MAGIC, MAX_FILE_BYTES, OBJECTS, RECORD, VERSION, checksum, head,
-    object, pair, record,
+    EventKind, HEADER, LOG_RECORDS, MAGIC, MAX_FILE_BYTES, OBJECTS, RECORD, VERSION, checksum,
+    head, object, pair, record,
 };
 
 /// Words that a trace may have.
@@ -31,7 +31,7 @@ pub(crate) struct TraceFile {
     process: u32,
     /// The process that writes it: a child of fork has a file of its own.
     writer: u32,
-    room: Mutex<Room>,
+    room: Mutex<FileSpace>,
 }
 
 // SAFETY: the mapping consists of atomic integers, and belongs to no thread.
@@ -41,7 +41,7 @@ unsafe impl Sync for TraceFile {}
 
 /// Space in which objects can be put.
 #[derive(Debug)]
-struct Room {
+struct FileSpace {
     file: OwnedFd,
     used: usize,
     /// Blocks of objects that are gone: words, and where.
@@ -62,10 +62,10 @@ impl TraceFile {
             e => Err(e),
         })?;
         // What cannot be a trace is not left behind.
-        TraceFile::of(file, process).inspect_err(|_| _ = unlink(path))
+        TraceFile::from_fd(file, process).inspect_err(|_| _ = unlink(path))
     }
 
-    fn of(file: OwnedFd, process: u32) -> Result<TraceFile, Errno> {
+    fn from_fd(file: OwnedFd, process: u32) -> Result<TraceFile, Errno> {
         reserve(&file, 0, OBJECTS)?;
         ftruncate(&file, MAX_FILE_BYTES)?;
         let none = core::ptr::null_mut();
@@ -77,7 +77,7 @@ impl TraceFile {
         // SAFETY: the advice changes nothing for this process.
         let _ = unsafe { madvise(base.as_ptr(), len, Advice::LinuxDontFork) };
         let in_children = forked::fill_in(base, len);
-        let room = Room { file, used: OBJECTS, free: Vec::new(), cqs: 0 };
+        let room = FileSpace { file, used: OBJECTS, free: Vec::new(), cqs: 0 };
         let (base, room, writer) = (base.cast(), Mutex::new(room), std::process::id());
         let trace = TraceFile { base, in_children, process, writer, room };
         trace.begin();
@@ -157,7 +157,7 @@ impl TraceFile {
     /// second byte, and a length.
     pub(crate) fn log(
         &self,
-        kind: Kind,
+        kind: EventKind,
         (operation, status, length): (u64, u64, u32),
         (number, other): (u32, u32),
         wr_id: u64,

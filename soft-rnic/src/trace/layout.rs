@@ -154,7 +154,7 @@ pub(crate) mod flag {
     pub(crate) const HAS_IMM: u64 = 16;
 }
 
-/// Operations: those of the send queue in the order of `Op`, and receiving.
+/// Operations: those of the send queue in the order of `SqOp`, and receiving.
 pub(crate) const OPERATIONS: [&str; 9] = [
     "SEND",
     "WRITE",
@@ -177,7 +177,7 @@ named_enum! {
     /// Events of the log, with their names.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[repr(u8)]
-    pub(crate) enum Kind {
+    pub(crate) enum EventKind {
         Open = "open",
         CreateQp = "create QP",
         DestroyQp = "destroy QP",

@@ -9,22 +9,22 @@ use std::sync::Arc;
 
 use host::sync::Mutex;
 
-use super::block::Block;
+use super::block::TraceBlock;
 use super::file::TraceFile;
 use super::layout::{
-    ENTRY, HEADER, Kind, RECV, checksum, entry, fate, high, kind, low, object, pair,
+    ENTRY, EventKind, HEADER, RECV, checksum, entry, fate, high, kind, low, object, pair,
 };
 
 /// A queue pair, or a shared receive queue.
 #[derive(Debug)]
-pub(crate) struct Queue {
-    block: Block,
+pub(crate) struct QueueTrace {
+    block: TraceBlock,
     pub(super) number: u32,
     /// Powers of two, or 0.
     send_capacity: u32,
     recv_capacity: u32,
     /// The shared queue that its receive requests are taken from.
-    shared: Option<Arc<Queue>>,
+    shared: Option<Arc<QueueTrace>>,
     /// The request that the last wait was of.
     waited: AtomicU32,
     /// Receive requests are taken by several queue pairs, and completions by several threads.
@@ -33,7 +33,7 @@ pub(crate) struct Queue {
 
 /// Properties with which a queue is made.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Shape {
+pub(crate) struct QueueProperties {
     pub(crate) number: u32,
     pub(crate) transport: u32,
     pub(crate) send_capacity: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Shape {
 
 /// A request that is posted.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Posting {
+pub(crate) struct TracedPost {
     pub(crate) wr_id: u64,
     pub(crate) operation: u64,
     pub(crate) flags: u64,
@@ -54,17 +54,17 @@ pub(crate) struct Posting {
     pub(crate) to: u32,
 }
 
-impl Queue {
+impl QueueTrace {
     /// A queue of this kind. None if there is no room for its table.
     pub(super) fn new(
         file: &Arc<TraceFile>,
         kind: u64,
-        shape: &Shape,
-        shared: Option<Arc<Queue>>,
-    ) -> Option<Queue> {
-        let &Shape { number, send_capacity, recv_capacity, .. } = shape;
+        shape: &QueueProperties,
+        shared: Option<Arc<QueueTrace>>,
+    ) -> Option<QueueTrace> {
+        let &QueueProperties { number, send_capacity, recv_capacity, .. } = shape;
         let entries = send_capacity as usize + 2 * recv_capacity as usize;
-        let block = Block::new(file, HEADER + entries * ENTRY)?;
+        let block = TraceBlock::new(file, HEADER + entries * ENTRY)?;
         block.set(object::NUMBER, pair(number, shape.transport));
         block.set(object::CAPACITY, pair(send_capacity, recv_capacity));
         block.set(object::CQS, pair(shape.send_cq, shape.recv_cq));
@@ -72,14 +72,14 @@ impl Queue {
         block.set(object::STATE_SINCE, crate::clock::now());
         block.publish(object::KIND, kind);
         let (waited, taking) = (AtomicU32::new(0), Mutex::new(()));
-        Some(Queue { block, number, send_capacity, recv_capacity, shared, waited, taking })
+        Some(QueueTrace { block, number, send_capacity, recv_capacity, shared, waited, taking })
     }
 
     /// The queue is destroyed.
     pub(crate) fn destroyed(&self) {
         let event = match self.block.get(object::KIND) {
-            kind::QP => Kind::DestroyQp,
-            _ => Kind::DestroySrq,
+            kind::QP => EventKind::DestroyQp,
+            _ => EventKind::DestroySrq,
         };
         self.block.set(object::KIND, kind::GONE);
         self.block.file.log(event, (0, 0, 0), (self.number, 0), 0);
@@ -90,7 +90,7 @@ impl Queue {
         let peer = high(self.block.get(object::STATE));
         let [reason, origin] = cause.to_le_bytes();
         let status = u64::from(u16::from_le_bytes([state, reason]));
-        let time = self.log(Kind::State, (origin.into(), status, 0), peer, 0);
+        let time = self.log(EventKind::State, (origin.into(), status, 0), peer, 0);
         self.block.set(object::CAUSE, cause.into());
         self.block.set(object::STATE_SINCE, time);
         self.block.set(object::STATE, pair(state.into(), peer));
@@ -128,12 +128,12 @@ impl Queue {
     }
 
     /// A request is the `position`th of the send queue, whose lock is held.
-    pub(crate) fn posted(&self, position: u32, posting: &Posting) {
+    pub(crate) fn posted(&self, position: u32, posting: &TracedPost) {
         if self.send_capacity == 0 {
             return;
         }
         let index = position.wrapping_sub(1);
-        self.write(index & (self.send_capacity - 1), index, Kind::PostSend, posting);
+        self.write(index & (self.send_capacity - 1), index, EventKind::PostSend, posting);
         self.block.publish(object::POSTED, position.into());
     }
 
@@ -142,8 +142,8 @@ impl Queue {
         if self.recv_capacity == 0 {
             return;
         }
-        let posting = Posting { wr_id, operation: RECV, len, ..Posting::default() };
-        self.write(self.recv_slot(index), index, Kind::PostRecv, &posting);
+        let posting = TracedPost { wr_id, operation: RECV, len, ..TracedPost::default() };
+        self.write(self.recv_slot(index), index, EventKind::PostRecv, &posting);
         self.block.publish(object::RECV_POSTED, index.wrapping_add(1).into());
     }
 
@@ -151,8 +151,8 @@ impl Queue {
         self.send_capacity + (index & (2 * self.recv_capacity - 1))
     }
 
-    fn write(&self, slot: u32, index: u32, event: Kind, posting: &Posting) {
-        let &Posting { wr_id, operation, flags, len, to } = posting;
+    fn write(&self, slot: u32, index: u32, event: EventKind, posting: &TracedPost) {
+        let &TracedPost { wr_id, operation, flags, len, to } = posting;
         let time = self.log(event, (operation, 0, len), to, wr_id);
         let number = index.wrapping_add(1);
         let what = u64::from(len) | operation << 32 | flags << 40;
@@ -185,7 +185,7 @@ impl Queue {
         let tries = tried.saturating_add(1);
         // Retries are thousands a second: each would push an event of the program out of the log.
         if tries.is_power_of_two() {
-            let time = self.log(Kind::Wait, (0, reason.into(), tries), 0, wr_id);
+            let time = self.log(EventKind::Wait, (0, reason.into(), tries), 0, wr_id);
             if is_new {
                 self.block.set(object::WAIT_SINCE, time);
             }
@@ -260,7 +260,7 @@ impl Queue {
         low(state) == index.wrapping_add(1) && u64::from(high(state)) & 0xff == fate::POSTED
     }
 
-    fn log(&self, event: Kind, what: (u64, u64, u32), other: u32, wr_id: u64) -> u64 {
+    fn log(&self, event: EventKind, what: (u64, u64, u32), other: u32, wr_id: u64) -> u64 {
         self.block.file.log(event, what, (self.number, other), wr_id)
     }
 }

@@ -11,17 +11,19 @@ use std::io::Read;
 
 use verbs_sys::ibv_wc_status;
 
-use crate::enums::Named;
-use crate::reason::{Cause, Reason};
+use crate::enums::NamedEnum;
+use crate::reason::{Cause, WcReason};
 
 use super::layout::{
-    HEADER, Kind, LOG_RECORDS, MAGIC, MAX_FILE_BYTES, OBJECTS, RECORD, STATES, VERSION, checksum,
-    head, high, kind, low, object, record,
+    EventKind, HEADER, LOG_RECORDS, MAGIC, MAX_FILE_BYTES, OBJECTS, RECORD, STATES, VERSION,
+    checksum, head, high, kind, low, object, record,
 };
 
-use words::Words;
+use words::TraceWords;
 
-pub use objects::{CompletionQueue, QueuePair, Request, SharedQueue, Stage, Wait, Waiting};
+pub use objects::{
+    SharedQueue, Stage, TracedCq, TracedQp, TracedRequest, TracedWait, TracedWaitReason,
+};
 
 /// Contents of a process's trace.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -39,11 +41,11 @@ pub struct Trace {
     /// Time of the last event: nanoseconds of the system's monotonic clock, as all times below.
     pub last_ns: u64,
     /// Queue pairs that were not destroyed.
-    pub queue_pairs: Vec<QueuePair>,
+    pub queue_pairs: Vec<TracedQp>,
     /// Shared receive queues that were not destroyed.
     pub shared_queues: Vec<SharedQueue>,
     /// Completion queues that were not destroyed.
-    pub completion_queues: Vec<CompletionQueue>,
+    pub completion_queues: Vec<TracedCq>,
     /// The last events, oldest first.
     pub events: Vec<Event>,
     /// Records and requests that were being written when the process ended, or were damaged.
@@ -116,7 +118,7 @@ pub fn load(file: &mut impl Read) -> Result<Trace, TraceError> {
         file.take(len).read_to_end(bytes).map_err(TraceError::Io).map(drop)
     };
     take(&mut bytes, HEADER as u64 * 8)?;
-    let used = used_words(&Words(&bytes))? as u64 * 8;
+    let used = used_words(&TraceWords(&bytes))? as u64 * 8;
     take(&mut bytes, used.saturating_sub(HEADER as u64 * 8))?;
     read(&bytes)
 }
@@ -130,7 +132,7 @@ pub fn load(file: &mut impl Read) -> Result<Trace, TraceError> {
 /// # Errors
 /// The bytes are no trace.
 pub fn read(bytes: &[u8]) -> Result<Trace, TraceError> {
-    let words = Words(bytes);
+    let words = TraceWords(bytes);
     let used = used_words(&words)?;
     if used > words.len() {
         return Err(TraceError::Truncated { has: bytes.len() as u64, needs: used as u64 * 8 });
@@ -150,7 +152,7 @@ pub fn read(bytes: &[u8]) -> Result<Trace, TraceError> {
 }
 
 /// Words in use, which is no more than a trace may have.
-fn used_words(words: &Words<'_>) -> Result<usize, TraceError> {
+fn used_words(words: &TraceWords<'_>) -> Result<usize, TraceError> {
     if words.get(head::MAGIC) != MAGIC {
         return Err(TraceError::NotATrace);
     }
@@ -165,7 +167,7 @@ fn used_words(words: &Words<'_>) -> Result<usize, TraceError> {
     Ok(used as usize)
 }
 
-fn program(words: &Words<'_>) -> String {
+fn program(words: &TraceWords<'_>) -> String {
     let halves = [words.get(head::NAME), words.get(head::NAME + 1)];
     let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -173,7 +175,7 @@ fn program(words: &Words<'_>) -> String {
 }
 
 impl Trace {
-    fn read_log(&mut self, words: &Words<'_>) {
+    fn read_log(&mut self, words: &TraceWords<'_>) {
         let logged = words.get(head::LOGGED);
         let first = logged.saturating_sub(LOG_RECORDS as u64);
         for nth in first..logged {
@@ -188,7 +190,7 @@ impl Trace {
         }
     }
 
-    fn read_objects(&mut self, words: &Words<'_>, used: usize) -> Result<(), TraceError> {
+    fn read_objects(&mut self, words: &TraceWords<'_>, used: usize) -> Result<(), TraceError> {
         let mut at = OBJECTS;
         while at < used {
             let len = words.get(at + object::WORDS);
@@ -202,9 +204,14 @@ impl Trace {
         Ok(())
     }
 
-    fn read_object(&mut self, words: &Words<'_>, at: usize, len: usize) -> Result<(), TraceError> {
+    fn read_object(
+        &mut self,
+        words: &TraceWords<'_>,
+        at: usize,
+        len: usize,
+    ) -> Result<(), TraceError> {
         let damaged = TraceError::Damaged { at: at as u64 * 8 };
-        let table = objects::Table::new(words, at, len).ok_or(damaged);
+        let table = objects::QueueTable::new(words, at, len).ok_or(damaged);
         match words.get(at + object::KIND) {
             kind::QP => self.queue_pairs.push(table?.queue_pair(&mut self.torn)),
             kind::SRQ => self.shared_queues.push(table?.shared_queue(&mut self.torn)),
@@ -220,10 +227,12 @@ impl Trace {
 fn event(all: &[u64; RECORD]) -> Option<Event> {
     let what = all[record::WHAT];
     let [event, operation, status, reason, ..] = what.to_le_bytes();
-    let name = Kind::ALL.get(usize::from(event))?.name();
+    let name = EventKind::ALL.get(usize::from(event))?.name();
     let why = match name {
-        "state" => Cause::of(u16::from_le_bytes([reason, operation])).map(|why| why.to_string()),
-        _ => Reason::of(reason).map(|reason| reason.text().to_owned()),
+        "state" => {
+            Cause::from_code(u16::from_le_bytes([reason, operation])).map(|why| why.to_string())
+        }
+        _ => WcReason::from_number(reason).map(|reason| reason.text().to_owned()),
     };
     let operation = super::layout::OPERATIONS.get(usize::from(operation));
     Some(Event {

@@ -10,15 +10,15 @@ use rustix::io::Errno;
 use crate::per_process::{PerProcess, variable};
 
 use super::file::TraceFile;
-use super::layout::{Kind, kind};
-use super::queue::{Queue, Shape};
+use super::layout::{EventKind, kind};
+use super::queue::{QueueProperties, QueueTrace};
 
 /// The file, and the queue pairs in it.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     pub(super) file: Arc<TraceFile>,
     /// Queue pairs by number: a completion says only that.
-    queues: RwLock<HashMap<u32, Arc<Queue>>>,
+    queues: RwLock<HashMap<u32, Arc<QueueTrace>>>,
 }
 
 /// The tracer of this process, if its environment asks for a trace.
@@ -66,36 +66,41 @@ impl Tracer {
     }
 
     /// A new queue pair. None if there is no room for its table.
-    pub(crate) fn pair(&self, shape: &Shape, shared: Option<Arc<Queue>>) -> Option<Arc<Queue>> {
-        let queue = Arc::new(Queue::new(&self.file, kind::QP, shape, shared)?);
+    pub(crate) fn pair(
+        &self,
+        shape: &QueueProperties,
+        shared: Option<Arc<QueueTrace>>,
+    ) -> Option<Arc<QueueTrace>> {
+        let queue = Arc::new(QueueTrace::new(&self.file, kind::QP, shape, shared)?);
         self.queues.write().insert(shape.number, Arc::clone(&queue));
-        self.log(Kind::CreateQp, (0, 0, 0), (shape.number, 0), 0);
+        self.log(EventKind::CreateQp, (0, 0, 0), (shape.number, 0), 0);
         Some(queue)
     }
 
     /// The queue pair of this number is destroyed.
-    pub(crate) fn forget(&self, queue: &Queue) {
+    pub(crate) fn forget(&self, queue: &QueueTrace) {
         self.queues.write().remove(&queue.number);
         queue.destroyed();
     }
 
     /// A new shared receive queue. None if there is no room for its table.
-    pub(crate) fn shared(&self, number: u32, capacity: u32) -> Option<Arc<Queue>> {
-        let shape = Shape { number, recv_capacity: capacity, ..Shape::default() };
-        let queue = Queue::new(&self.file, kind::SRQ, &shape, None)?;
-        self.log(Kind::CreateSrq, (0, 0, 0), (number, 0), 0);
+    pub(crate) fn shared(&self, number: u32, capacity: u32) -> Option<Arc<QueueTrace>> {
+        let shape =
+            QueueProperties { number, recv_capacity: capacity, ..QueueProperties::default() };
+        let queue = QueueTrace::new(&self.file, kind::SRQ, &shape, None)?;
+        self.log(EventKind::CreateSrq, (0, 0, 0), (number, 0), 0);
         Some(Arc::new(queue))
     }
 
     /// The queue pair of this number, if it is traced.
-    pub(super) fn queue(&self, number: u32) -> Option<Arc<Queue>> {
+    pub(super) fn queue(&self, number: u32) -> Option<Arc<QueueTrace>> {
         self.queues.read().get(&number).cloned()
     }
 
     /// Writes a record ([`TraceFile::log`]).
     pub(crate) fn log(
         &self,
-        kind: Kind,
+        kind: EventKind,
         what: (u64, u64, u32),
         numbers: (u32, u32),
         wr_id: u64,

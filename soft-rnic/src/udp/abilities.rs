@@ -4,7 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::port::{Port, set};
+use super::port::{UdpPort, set};
 
 /// Abilities of the system's UDP sockets, as far as it takes the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub fn abilities(ip: IpAddr) -> Abilities {
         let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
         socket.is_ok_and(|socket| set(&socket, libc::SOL_UDP, option, value).is_ok())
     };
-    let shared = Port::bind_group(SocketAddr::new(ip, 0), 0, 1);
+    let shared = UdpPort::bind_group(SocketAddr::new(ip, 0), 0, 1);
     Abilities {
         cuts: takes(libc::UDP_SEGMENT, 1_024),
         merges: takes(libc::UDP_GRO, 1),

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::interface::{Listed, index_of, listed, mtu_of};
+use super::interface::{InterfaceAddress, index_of, listed, mtu_of};
 
 /// State of an address on the interfaces of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum AddressState {
 
 /// One look at all interfaces.
 #[derive(Debug)]
-pub(crate) struct Interfaces(Vec<Listed>);
+pub(crate) struct Interfaces(Vec<InterfaceAddress>);
 
 impl Interfaces {
     /// # Errors
@@ -49,12 +49,12 @@ impl Interfaces {
     }
 }
 
-fn is_running(listed: &Listed) -> bool {
+fn is_running(listed: &InterfaceAddress) -> bool {
     listed.has(libc::IFF_UP) && listed.has(libc::IFF_RUNNING)
 }
 
 /// The interface that has the address: of several one that is running, if there is one.
-fn choose(all: &[Listed], ip: IpAddr) -> Option<&Listed> {
+fn choose(all: &[InterfaceAddress], ip: IpAddr) -> Option<&InterfaceAddress> {
     let of_it = all.iter().filter(|listed| listed.is_of(ip));
     of_it.min_by_key(|listed| !is_running(listed))
 }

@@ -62,25 +62,25 @@ pub struct Captured<'p> {
 /// A file that packets are written to.
 #[derive(Debug)]
 pub struct Capture {
-    shared: Arc<Shared>,
+    shared: Arc<CaptureShared>,
     writer: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct CaptureShared {
     path: PathBuf,
     /// The process that writes it: a child of fork does not.
     process: u32,
     /// The file, and the other buffer; locked before `waiting`.
     file: Mutex<(File, Vec<u8>)>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<CaptureBacklog>,
     /// There is something to write.
     wake: Condvar,
 }
 
 /// Packets that wait to be written.
 #[derive(Debug, Default)]
-struct Waiting {
+struct CaptureBacklog {
     bytes: Vec<u8>,
     packets: u64,
     /// Packets that are not in the file.
@@ -91,7 +91,7 @@ struct Waiting {
 }
 
 /// Captures whose rest is written when the process ends.
-static ALL: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
+static ALL: Mutex<Vec<Arc<CaptureShared>>> = Mutex::new(Vec::new());
 
 impl Capture {
     /// A capture in this file; `%p` in its name is the number of the process. An earlier capture is
@@ -105,7 +105,7 @@ impl Capture {
         let path = PathBuf::from(path.to_string_lossy().replace("%p", &process.to_string()));
         let mut file = open(&path)?;
         file.write_all(&file_header())?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CaptureShared {
             path,
             process,
             file: Mutex::new((file, Vec::new())),
@@ -160,7 +160,7 @@ impl Drop for Capture {
     }
 }
 
-impl Waiting {
+impl CaptureBacklog {
     fn is_half_full(&self) -> bool {
         self.bytes.len() >= CAPTURE / 2
     }
@@ -179,7 +179,7 @@ impl Waiting {
     }
 }
 
-impl Shared {
+impl CaptureShared {
     /// The writing thread.
     fn run(&self) {
         loop {
@@ -242,7 +242,7 @@ impl Shared {
 /// Writes all packets to their files that were captured until now, without a report of those that
 /// are missing: for a program that ends without `exit`, or reads a capture while it runs.
 pub fn write_captures() {
-    let all: Vec<Arc<Shared>> = ALL.lock().clone();
+    let all: Vec<Arc<CaptureShared>> = ALL.lock().clone();
     all.iter()
         .filter(|shared| shared.process == std::process::id())
         .for_each(|shared| shared.write());

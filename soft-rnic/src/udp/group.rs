@@ -20,7 +20,7 @@ use libc::{c_int, sock_filter, sock_fprog};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::port::{BUFFER, Port, PortError, set};
+use super::port::{BUFFER, PortError, UdpPort, set};
 
 /// Offset of the number of the destination queue pair in a packet, with a byte before it.
 const DEST_QPN: u32 = 4;
@@ -32,7 +32,7 @@ const IDLE_BUFFER: c_int = 1 << 12;
 /// Packets of the process that had a place before, at most: as many as its socket keeps.
 const STALE: usize = 1 << 14;
 
-impl Port {
+impl UdpPort {
     /// Binds the sockets of an address, one for each of `1 << place_bits` places, and has the
     /// kernel give each packet to the place of its queue pair. The place is what is above
     /// `index_bits` of its number.
@@ -43,15 +43,15 @@ impl Port {
         addr: SocketAddr,
         index_bits: u32,
         place_bits: u32,
-    ) -> Result<Vec<Port>, PortError> {
+    ) -> Result<Vec<UdpPort>, PortError> {
         let error = |what| move |errno| PortError::new(addr, what, errno);
         // It is the only one while it is bound, and shares the address from then on.
-        let first = Port::bind(addr)?;
+        let first = UdpPort::bind(addr)?;
         let addr = first.local();
         set(&first, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(error("sharing"))?;
         let mut group = vec![first];
         for _ in 1..1_u32 << place_bits {
-            group.push(Port::bind_shared(addr)?);
+            group.push(UdpPort::bind_shared(addr)?);
         }
         for port in &group {
             let _ = set(port, libc::SOL_SOCKET, libc::SO_RCVBUF, IDLE_BUFFER);
@@ -80,9 +80,9 @@ impl Port {
     ///
     /// # Errors
     /// What the system says; [`Errno::PROTO`] if it is no socket of this address.
-    pub fn take_place(socket: OwnedFd, addr: SocketAddr) -> Result<Port, Errno> {
+    pub fn take_place(socket: OwnedFd, addr: SocketAddr) -> Result<UdpPort, Errno> {
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
-        let mut port = Port::of(socket)?;
+        let mut port = UdpPort::from_socket(socket)?;
         if port.local() != addr {
             return Err(Errno::PROTO);
         }

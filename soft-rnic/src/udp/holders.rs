@@ -57,13 +57,13 @@ pub fn port_holders(addr: SocketAddr) -> Vec<PortHolder> {
 
 /// A line of the kernel's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Socket {
+struct SocketLine {
     local: SocketAddr,
     user: u32,
     inode: u64,
 }
 
-impl Socket {
+impl SocketLine {
     /// Reports whether it keeps others from binding the address.
     fn takes(&self, addr: SocketAddr) -> bool {
         let (mine, asked) = (self.local.ip().to_canonical(), addr.ip().to_canonical());
@@ -78,8 +78,8 @@ impl Socket {
 
 /// The sockets of the kernel's list that have an address, in the order of their inodes, each once:
 /// a list that changes while it is read has some of them twice.
-fn sockets_of(list: &str, addr: SocketAddr) -> Vec<Socket> {
-    let mut sockets: Vec<Socket> = list.lines().filter_map(socket_of).collect();
+fn sockets_of(list: &str, addr: SocketAddr) -> Vec<SocketLine> {
+    let mut sockets: Vec<SocketLine> = list.lines().filter_map(socket_of).collect();
     sockets.retain(|socket| socket.takes(addr));
     sockets.sort_unstable_by_key(|socket| socket.inode);
     sockets.dedup();
@@ -87,18 +87,19 @@ fn sockets_of(list: &str, addr: SocketAddr) -> Vec<Socket> {
 }
 
 /// True if several of them are bound to one address, as only processes that share it can do.
-fn are_shared(sockets: &[Socket]) -> bool {
-    let shares = |(at, one): (usize, &Socket)| sockets[..at].iter().any(|it| it.local == one.local);
+fn are_shared(sockets: &[SocketLine]) -> bool {
+    let shares =
+        |(at, one): (usize, &SocketLine)| sockets[..at].iter().any(|it| it.local == one.local);
     sockets.iter().enumerate().any(shares)
 }
 
 /// Reads `  7: 0200007F:12B7 00000000:0000 07 … uid timeout inode …`.
-fn socket_of(line: &str) -> Option<Socket> {
+fn socket_of(line: &str) -> Option<SocketLine> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (ip, port) = words.get(1)?.split_once(':')?;
     let local = SocketAddr::new(ip_of(ip)?, u16::from_str_radix(port, 16).ok()?);
     let number = |at: usize| words.get(at)?.parse::<u64>().ok();
-    Some(Socket { local, user: number(7)? as u32, inode: number(9)? })
+    Some(SocketLine { local, user: number(7)? as u32, inode: number(9)? })
 }
 
 /// An address in words of the processor's order, each as a number.
@@ -118,7 +119,7 @@ fn ip_of(text: &str) -> Option<IpAddr> {
 }
 
 /// Returns the holder of a socket that no visible process has.
-fn unnamed_holder(socket: &Socket, is_shared: bool) -> PortHolder {
+fn unnamed_holder(socket: &SocketLine, is_shared: bool) -> PortHolder {
     // The kernel's sockets are for all addresses, and root's.
     let may_be_kernel =
         socket.inode == 0 || (socket.user == 0 && socket.local.ip().is_unspecified());

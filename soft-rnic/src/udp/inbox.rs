@@ -8,9 +8,9 @@ use rustix::io::Errno;
 
 use super::errors::last_error;
 use super::outbox::Marks;
-use super::port::Port;
+use super::port::UdpPort;
 #[cfg(feature = "simulation")]
-use super::world_network::Endpoint;
+use super::world_network::NetworkEndpoint;
 
 /// Datagrams, or runs of them, that one call takes at most.
 pub const BATCH: usize = 16;
@@ -26,9 +26,9 @@ const CONTROL: usize = 128;
 
 /// Room for received packets: a mebibyte, of which only the used part takes memory.
 #[derive(Debug)]
-pub struct Inbox {
+pub struct PacketInbox {
     bytes: Vec<u8>,
-    runs: [Run; BATCH],
+    runs: [InboundRun; BATCH],
     filled: usize,
     dropped: u32,
     /// Datagrams, or runs of them, that the next call asks for: [`FEW`], or [`BATCH`].
@@ -39,7 +39,7 @@ pub struct Inbox {
 
 /// Properties of one message of a call.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct InboundRun {
     from: SocketAddr,
     marks: Marks,
     len: usize,
@@ -49,7 +49,7 @@ struct Run {
 
 /// A received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Datagram<'i> {
+pub struct ReceivedDatagram<'i> {
     /// Its sender, as far as that is true: senders can forge it.
     pub from: SocketAddr,
     /// Fields of its IP header.
@@ -64,26 +64,27 @@ pub struct Datagram<'i> {
 }
 
 /// Datagrams of one sender that the kernel has merged, or one: a look at one after the other. It
-/// changes in its place, because to move a [`Datagram`] for each takes as long as its checksum.
+/// changes in its place, because to move a [`ReceivedDatagram`] for each takes as long as its
+/// checksum.
 #[derive(Debug, Clone, Copy)]
-pub struct Merged<'i> {
-    current: Datagram<'i>,
+pub struct MergedDatagrams<'i> {
+    current: ReceivedDatagram<'i>,
     /// From the current one on.
     bytes: &'i [u8],
     /// Bytes of each but the last.
     segment: usize,
 }
 
-impl<'i> From<Datagram<'i>> for Merged<'i> {
-    fn from(current: Datagram<'i>) -> Merged<'i> {
-        Merged { current, bytes: current.bytes, segment: current.bytes.len().max(1) }
+impl<'i> From<ReceivedDatagram<'i>> for MergedDatagrams<'i> {
+    fn from(current: ReceivedDatagram<'i>) -> MergedDatagrams<'i> {
+        MergedDatagrams { current, bytes: current.bytes, segment: current.bytes.len().max(1) }
     }
 }
 
-impl<'i> Merged<'i> {
-    fn new(all: Datagram<'i>, segment: usize) -> Merged<'i> {
+impl<'i> MergedDatagrams<'i> {
+    fn new(all: ReceivedDatagram<'i>, segment: usize) -> MergedDatagrams<'i> {
         let bytes = &all.bytes[..segment.min(all.bytes.len())];
-        Merged { current: Datagram { bytes, ..all }, bytes: all.bytes, segment }
+        MergedDatagrams { current: ReceivedDatagram { bytes, ..all }, bytes: all.bytes, segment }
     }
 
     /// Returns the number of datagrams from the current one on.
@@ -100,7 +101,7 @@ impl<'i> Merged<'i> {
 
     /// The current one; without a byte behind the last.
     #[must_use]
-    pub fn current(&self) -> &Datagram<'i> {
+    pub fn current(&self) -> &ReceivedDatagram<'i> {
         &self.current
     }
 
@@ -112,21 +113,22 @@ impl<'i> Merged<'i> {
     }
 }
 
-impl<'i> Iterator for Merged<'i> {
-    type Item = Datagram<'i>;
+impl<'i> Iterator for MergedDatagrams<'i> {
+    type Item = ReceivedDatagram<'i>;
 
-    fn next(&mut self) -> Option<Datagram<'i>> {
+    fn next(&mut self) -> Option<ReceivedDatagram<'i>> {
         let next = (!self.is_empty()).then_some(self.current);
         self.advance();
         next
     }
 }
 
-impl Default for Inbox {
-    fn default() -> Inbox {
+impl Default for PacketInbox {
+    fn default() -> PacketInbox {
         let no_sender = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-        let none = Run { from: no_sender, marks: Marks { class: 0, hops: 0 }, len: 0, segment: 1 };
-        Inbox {
+        let none =
+            InboundRun { from: no_sender, marks: Marks { class: 0, hops: 0 }, len: 0, segment: 1 };
+        PacketInbox {
             bytes: vec![0; BATCH * ROOM],
             runs: [none; BATCH],
             filled: 0,
@@ -137,13 +139,13 @@ impl Default for Inbox {
     }
 }
 
-impl Inbox {
+impl PacketInbox {
     /// Receives datagrams, in place of those that were here; returns true if there are any.
     ///
     /// # Errors
     /// What the system says; not that there is nothing. An error that an earlier packet has caused
     /// (`ECONNREFUSED`, `EHOSTUNREACH`) is one of these, and over then.
-    pub fn receive(&mut self, port: &Port) -> Result<bool, Errno> {
+    pub fn receive(&mut self, port: &UdpPort) -> Result<bool, Errno> {
         (self.filled, self.is_full) = (0, false);
         let asks = self.asks;
         let came = if asks == FEW { self.take::<FEW>(port)? } else { self.take::<BATCH>(port)? };
@@ -161,7 +163,7 @@ impl Inbox {
     /// As [`receive`](Self::receive).
     pub fn receive_apart(
         &mut self,
-        port: &Port,
+        port: &UdpPort,
         is_one: bool,
         dropped: &mut u32,
     ) -> Result<bool, Errno> {
@@ -180,13 +182,13 @@ impl Inbox {
     }
 
     /// Takes up to `N` datagrams or runs; returns their number.
-    fn take<const N: usize>(&mut self, port: &Port) -> Result<usize, Errno> {
+    fn take<const N: usize>(&mut self, port: &UdpPort) -> Result<usize, Errno> {
         #[cfg(feature = "simulation")]
         if let Some(endpoint) = &port.endpoint {
             return Ok(self.take_from_network(endpoint, N));
         }
         let mut addrs = [MaybeUninit::<libc::sockaddr_storage>::zeroed(); N];
-        let mut controls = [Control([0; CONTROL]); N];
+        let mut controls = [InboundControl([0; CONTROL]); N];
         let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; N];
         // SAFETY: zeroes are valid: null pointers, and lengths of 0.
         let mut messages: [mmsghdr; N] = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -221,7 +223,7 @@ impl Inbox {
                 None => (self.runs[at].from, 0),
             };
             let mut run =
-                Run { from, marks: Marks { class: 0, hops: 0 }, len, segment: len.max(1) };
+                InboundRun { from, marks: Marks { class: 0, hops: 0 }, len, segment: len.max(1) };
             let used = message.msg_hdr.msg_controllen.min(CONTROL);
             self.read(&controls[at].0[..used], &mut run, port.dropped_before);
             self.runs[at] = run;
@@ -230,7 +232,7 @@ impl Inbox {
     }
 
     #[cfg(feature = "simulation")]
-    fn take_from_network(&mut self, endpoint: &Endpoint, most: usize) -> usize {
+    fn take_from_network(&mut self, endpoint: &NetworkEndpoint, most: usize) -> usize {
         for (at, room) in self.bytes.chunks_exact_mut(ROOM).take(most).enumerate() {
             let (parcel, dropped) = endpoint.take();
             self.dropped = dropped;
@@ -238,23 +240,26 @@ impl Inbox {
             let ([class, hops], len) = (parcel.marks, parcel.bytes.len().min(ROOM));
             room[..len].copy_from_slice(&parcel.bytes[..len]);
             let (from, segment) = (parcel.from, parcel.segment.max(1));
-            self.runs[at] = Run { from, marks: Marks { class, hops }, len, segment };
+            self.runs[at] = InboundRun { from, marks: Marks { class, hops }, len, segment };
         }
         most
     }
 
     /// Iterates over the datagrams that the last call has taken, but for those without a byte.
-    pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
+    pub fn datagrams(&self) -> impl Iterator<Item = ReceivedDatagram<'_>> {
         self.merged().flatten()
     }
 
     /// [`datagrams`](Self::datagrams), as the kernel has merged them.
-    pub fn merged(&self) -> impl Iterator<Item = Merged<'_>> {
+    pub fn merged(&self) -> impl Iterator<Item = MergedDatagrams<'_>> {
         self.runs[..self.filled].iter().enumerate().map(|(at, run)| {
             let bytes = &self.bytes[at * ROOM..][..run.len];
-            let &Run { from, marks, segment, .. } = run;
+            let &InboundRun { from, marks, segment, .. } = run;
             let was_handed_over = false;
-            Merged::new(Datagram { from, marks, bytes, nth: 0, was_handed_over }, segment)
+            MergedDatagrams::new(
+                ReceivedDatagram { from, marks, bytes, nth: 0, was_handed_over },
+                segment,
+            )
         })
     }
 
@@ -267,7 +272,7 @@ impl Inbox {
 
     /// Reads the control messages of a message. The kernel counts what it drops since the socket
     /// was bound: `dropped_before` of them are not this process's.
-    fn read(&mut self, mut control: &[u8], run: &mut Run, dropped_before: u32) {
+    fn read(&mut self, mut control: &[u8], run: &mut InboundRun, dropped_before: u32) {
         while let Some((header, data)) = next(&mut control) {
             let number = data.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes));
             let byte = data.first().copied();
@@ -300,7 +305,7 @@ impl Inbox {
 /// Control messages, aligned as their headers are.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Control([u8; CONTROL]);
+struct InboundControl([u8; CONTROL]);
 
 /// The next control message.
 fn next<'c>(control: &mut &'c [u8]) -> Option<(cmsghdr, &'c [u8])> {

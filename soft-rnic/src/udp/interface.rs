@@ -11,7 +11,7 @@ use super::errors::last_error;
 
 /// An address of an interface, as the system lists them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct InterfaceAddress {
     /// The interface.
     pub(super) name: CString,
     pub(super) ip: IpAddr,
@@ -19,7 +19,7 @@ pub(super) struct Listed {
     pub(super) flags: u32,
 }
 
-impl Listed {
+impl InterfaceAddress {
     pub(super) fn has(&self, flag: libc::c_int) -> bool {
         self.flags & flag.cast_unsigned() != 0
     }
@@ -32,7 +32,7 @@ impl Listed {
 }
 
 /// The addresses of all interfaces, in the system's order.
-pub(super) fn listed() -> Result<Vec<Listed>, Errno> {
+pub(super) fn listed() -> Result<Vec<InterfaceAddress>, Errno> {
     let mut list = core::ptr::null_mut();
     // SAFETY: a place for the list.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
@@ -47,7 +47,7 @@ pub(super) fn listed() -> Result<Vec<Listed>, Errno> {
         let Some(ip) = (unsafe { address(entry.ifa_addr) }) else { continue };
         // SAFETY: a name that ends with zero.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_owned();
-        all.push(Listed { name, ip, flags: entry.ifa_flags });
+        all.push(InterfaceAddress { name, ip, flags: entry.ifa_flags });
     }
     // SAFETY: the list is used no more.
     unsafe { libc::freeifaddrs(list) };
@@ -70,7 +70,7 @@ pub(super) fn index_of(name: &CStr) -> Result<u32, Errno> {
     if index == 0 { Err(last_error()) } else { Ok(index) }
 }
 
-fn with_address(ip: IpAddr) -> Result<Listed, Errno> {
+fn with_address(ip: IpAddr) -> Result<InterfaceAddress, Errno> {
     listed()?.into_iter().find(|listed| listed.is_of(ip)).ok_or(Errno::ADDRNOTAVAIL)
 }
 

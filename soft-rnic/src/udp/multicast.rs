@@ -12,18 +12,18 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_ipv6_multicast_if;
 
 use super::interface;
-use super::port::{Port, set};
+use super::port::{UdpPort, set};
 
-impl Port {
+impl UdpPort {
     /// Binds the address of a group, and joins the group on the interface that has the address `local`.
     /// Other sockets may do the same.
     ///
     /// # Errors
     /// What the system says; [`Errno::INVAL`] if the two are of different families.
-    pub fn join(group: SocketAddr, local: IpAddr) -> Result<Port, Errno> {
+    pub fn join(group: SocketAddr, local: IpAddr) -> Result<UdpPort, Errno> {
         match (group, local) {
             (SocketAddr::V4(to), IpAddr::V4(local)) => {
-                let port = Port::bind_reusable(group)?;
+                let port = UdpPort::bind_reusable(group)?;
                 set(&port, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
                 let request = on_interface(*to.ip(), local);
                 set(&port, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, request)?;
@@ -33,7 +33,7 @@ impl Port {
                 let index = interface::index(local).unwrap_or(0);
                 // A group of one link is bound with its interface.
                 let scoped = SocketAddrV6::new(*to.ip(), to.port(), 0, index);
-                let port = Port::bind_reusable(scoped.into())?;
+                let port = UdpPort::bind_reusable(scoped.into())?;
                 // Not known to kernels before 4.20.
                 let _ = set(&port, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0);
                 let ipv6mr_multiaddr = in6_addr { s6_addr: to.ip().octets() };

@@ -9,10 +9,10 @@ use libc::{iovec, mmsghdr};
 use rustix::io::Errno;
 
 use super::errors::last_error;
-use super::port::Port;
+use super::port::UdpPort;
 #[cfg(feature = "simulation")]
 use super::world_network::Parcel;
-use headers::{Addr, Control};
+use headers::{Addr, OutboundControl};
 
 pub use headers::Marks;
 
@@ -31,11 +31,11 @@ const REFUSES_RUNS: [Errno; 4] = [Errno::IO, Errno::INVAL, Errno::MSGSIZE, Errno
 
 /// Packets that are to be sent, in order.
 #[derive(Debug)]
-pub struct Outbox {
+pub struct PacketOutbox {
     /// [`OUTBOX`] bytes. Those of packets are from the first run's on to `used`.
     bytes: Box<[u8]>,
     used: usize,
-    runs: Vec<Run>,
+    runs: Vec<OutboundRun>,
     /// The last run waits for packets that join it.
     is_held: bool,
     /// Runs that were begun so far; it wraps.
@@ -55,7 +55,7 @@ pub struct Outbox {
 /// Packets to one destination that are as long as each other, but for the last, which may be
 /// shorter.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct OutboundRun {
     to: SocketAddr,
     marks: Marks,
     from: usize,
@@ -67,7 +67,7 @@ struct Run {
     is_split: bool,
 }
 
-impl Run {
+impl OutboundRun {
     /// Reports whether it has as many packets of its length as one can have.
     fn is_full(&self) -> bool {
         self.packets == SEGMENTS || self.len + self.segment > RUN
@@ -87,13 +87,13 @@ impl Run {
     }
 }
 
-impl Outbox {
+impl PacketOutbox {
     /// An empty one. Without `cuts` each packet goes by itself, which what is between the two ends
     /// may need (netem drops a run as a whole).
     #[must_use]
-    pub fn new(cuts: bool) -> Outbox {
+    pub fn new(cuts: bool) -> PacketOutbox {
         let (bytes, runs) = (vec![0; OUTBOX].into_boxed_slice(), Vec::with_capacity(MESSAGES));
-        Outbox {
+        PacketOutbox {
             bytes,
             used: 0,
             runs,
@@ -168,13 +168,14 @@ impl Outbox {
     /// From now on the last run is not [due](Self::has_due), if more packets may join it: what is
     /// pushed next may be for the same destination, and as long.
     pub fn hold(&mut self) {
-        self.is_held = self.cuts && !self.is_run_over && self.runs.last().is_some_and(Run::is_open);
+        self.is_held =
+            self.cuts && !self.is_run_over && self.runs.last().is_some_and(OutboundRun::is_open);
     }
 
     /// Reports whether the last run has as many packets as one can have.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.runs.last().is_some_and(Run::is_full)
+        self.runs.last().is_some_and(OutboundRun::is_full)
     }
 
     /// All that is there is due.
@@ -232,7 +233,7 @@ impl Outbox {
         if !joins {
             // It is held only if that is said of it.
             (self.is_held, self.begun) = (false, self.begun.wrapping_add(1));
-            self.runs.push(Run {
+            self.runs.push(OutboundRun {
                 to,
                 marks,
                 from,
@@ -272,7 +273,7 @@ impl Outbox {
     /// What the system says of the first run, or the first packet of one that it has refused, which
     /// is dropped: the network may lose any. Not that there is no room ([`Errno::AGAIN`]): then
     /// nothing is sent, or less.
-    pub fn send(&mut self, port: &Port) -> Result<usize, Errno> {
+    pub fn send(&mut self, port: &UdpPort) -> Result<usize, Errno> {
         self.send_from(port, &[], |_, _, _| ())
     }
 
@@ -284,8 +285,8 @@ impl Outbox {
     /// As [`send`](Self::send).
     pub fn send_from(
         &mut self,
-        port: &Port,
-        others: &[Port],
+        port: &UdpPort,
+        others: &[UdpPort],
         renumber: impl Fn(SocketAddr, SocketAddr, &mut [u8]),
     ) -> Result<usize, Errno> {
         let (mut done, mut packets) = (0, 0);
@@ -334,25 +335,29 @@ impl Outbox {
     /// The source port of what goes first: if [`send_from`](Self::send_from) has left it, that is
     /// full.
     #[must_use]
-    pub fn first_source<'p>(&self, port: &'p Port, others: &'p [Port]) -> Option<&'p Port> {
+    pub fn first_source<'p>(
+        &self,
+        port: &'p UdpPort,
+        others: &'p [UdpPort],
+    ) -> Option<&'p UdpPort> {
         (!self.is_empty()).then(|| self.next_source(0, port, others).0)
     }
 
     /// Reports whether the packets of a run go one by one.
-    fn is_split(&self, run: &Run) -> bool {
+    fn is_split(&self, run: &OutboundRun) -> bool {
         run.is_split || run.packets > 1 && !self.cuts
     }
 
     /// Sends the first packet of a run that is split.
     fn send_one(
         &mut self,
-        port: &Port,
+        port: &UdpPort,
         at: usize,
         renumber: impl Fn(SocketAddr, SocketAddr, &mut [u8]),
     ) -> Result<usize, Errno> {
         let run = &mut self.runs[at];
         run.is_split = true;
-        let one = Run { len: run.len.min(run.segment), packets: 1, ..*run };
+        let one = OutboundRun { len: run.len.min(run.segment), packets: 1, ..*run };
         renumber(port.local(), one.to, &mut self.bytes[one.from..one.from + one.len]);
         self.send_runs::<1>(port, &[one])
     }
@@ -370,18 +375,22 @@ impl Outbox {
     fn next_source<'p>(
         &self,
         first: usize,
-        port: &'p Port,
-        others: &'p [Port],
-    ) -> (&'p Port, usize) {
+        port: &'p UdpPort,
+        others: &'p [UdpPort],
+    ) -> (&'p UdpPort, usize) {
         let source = self.runs[first].source;
         let port = usize::from(source).checked_sub(1).and_then(|at| others.get(at)).unwrap_or(port);
-        let goes = |run: &&Run| run.source == source && !self.is_split(run);
+        let goes = |run: &&OutboundRun| run.source == source && !self.is_split(run);
         (port, self.runs[first..self.due()].iter().take_while(goes).count())
     }
 
     /// Sends these runs, of which there are `N` at most; how many the kernel has taken, at least
     /// one.
-    fn send_runs<const N: usize>(&self, port: &Port, runs: &[Run]) -> Result<usize, Errno> {
+    fn send_runs<const N: usize>(
+        &self,
+        port: &UdpPort,
+        runs: &[OutboundRun],
+    ) -> Result<usize, Errno> {
         #[cfg(feature = "simulation")]
         if let Some(endpoint) = &port.endpoint {
             for run in runs {
@@ -396,7 +405,7 @@ impl Outbox {
             return Ok(runs.len());
         }
         let mut addrs = [Addr::default(); N];
-        let mut controls = [Control::default(); N];
+        let mut controls = [OutboundControl::default(); N];
         let mut pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; N];
         // SAFETY: zeroes are valid: null pointers, and lengths of 0.
         let mut messages: [mmsghdr; N] = unsafe { MaybeUninit::zeroed().assume_init() };

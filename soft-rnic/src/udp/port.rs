@@ -13,14 +13,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, soc
 use super::errors::last_error;
 use super::holders::port_holders;
 #[cfg(feature = "simulation")]
-use super::world_network::{Endpoint, WorldNetwork};
+use super::world_network::{NetworkEndpoint, WorldNetwork};
 
 /// Bytes that the kernel is asked to keep for us: a window of some queue pairs. It may grant less.
 pub(super) const BUFFER: c_int = 4 << 20;
 
 /// A UDP socket for packets that are never fragmented.
 #[derive(Debug)]
-pub struct Port {
+pub struct UdpPort {
     socket: OwnedFd,
     local: SocketAddr,
     /// Bytes that the kernel keeps for us, with what it adds to each packet.
@@ -29,7 +29,7 @@ pub struct Port {
     pub(super) dropped_before: u32,
     /// The network of a world that it is on: the socket is an event descriptor then.
     #[cfg(feature = "simulation")]
-    pub(super) endpoint: Option<Endpoint>,
+    pub(super) endpoint: Option<NetworkEndpoint>,
 }
 
 /// Reason why there is no port.
@@ -60,31 +60,31 @@ impl PortError {
     }
 }
 
-impl Port {
+impl UdpPort {
     /// Binds an address; port 0 is any free one.
     ///
     /// # Errors
     /// [`PortError`].
-    pub fn bind(addr: SocketAddr) -> Result<Port, PortError> {
-        Port::bind_as(addr, false)
+    pub fn bind(addr: SocketAddr) -> Result<UdpPort, PortError> {
+        UdpPort::bind_as(addr, false)
     }
 
     /// [`bind`](Self::bind) of an address that other sockets of this user share.
-    pub(super) fn bind_shared(addr: SocketAddr) -> Result<Port, PortError> {
-        Port::bind_as(addr, true)
+    pub(super) fn bind_shared(addr: SocketAddr) -> Result<UdpPort, PortError> {
+        UdpPort::bind_as(addr, true)
     }
 
     /// Binds an address that sockets of any user may bind as well: for groups, of which each gets a
     /// copy.
-    pub(super) fn bind_reusable(addr: SocketAddr) -> Result<Port, Errno> {
+    pub(super) fn bind_reusable(addr: SocketAddr) -> Result<UdpPort, Errno> {
         let socket = socket_for(addr)?;
         options(&socket, addr)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
         bind(&socket, &addr)?;
-        Port::of(socket)
+        UdpPort::from_socket(socket)
     }
 
-    fn bind_as(addr: SocketAddr, shared: bool) -> Result<Port, PortError> {
+    fn bind_as(addr: SocketAddr, shared: bool) -> Result<UdpPort, PortError> {
         let error = |what| move |errno| PortError::new(addr, what, errno);
         let socket = socket_for(addr).map_err(error("making a socket for"))?;
         options(&socket, addr).map_err(error("setting options of a socket for"))?;
@@ -92,11 +92,11 @@ impl Port {
             set(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(error("sharing"))?;
         }
         bind(&socket, &addr).map_err(error("binding"))?;
-        Port::of(socket).map_err(error("the address of a socket for"))
+        UdpPort::from_socket(socket).map_err(error("the address of a socket for"))
     }
 
     /// A socket that is bound, and has the options of a port.
-    pub(crate) fn of(socket: OwnedFd) -> Result<Port, Errno> {
+    pub(crate) fn from_socket(socket: OwnedFd) -> Result<UdpPort, Errno> {
         let local = SocketAddr::try_from(getsockname(&socket)?)?;
         // What any process is granted: this end's is taken for the peer's.
         let buffer = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
@@ -104,7 +104,7 @@ impl Port {
         // process with CAP_NET_ADMIN (of the first user namespace) gets it beyond the limit as
         // well.
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER);
-        Ok(Port {
+        Ok(UdpPort {
             socket,
             local,
             buffer,
@@ -119,14 +119,14 @@ impl Port {
     /// # Errors
     /// The system's, and [`Errno::ADDRINUSE`].
     #[cfg(feature = "simulation")]
-    pub(crate) fn on_network(network: &WorldNetwork, local: SocketAddr) -> Result<Port, Errno> {
-        network.bind(local).map(|bound| Port::of_network(bound, local))
+    pub(crate) fn on_network(network: &WorldNetwork, local: SocketAddr) -> Result<UdpPort, Errno> {
+        network.bind(local).map(|bound| UdpPort::of_network(bound, local))
     }
 
     #[cfg(feature = "simulation")]
-    fn of_network((endpoint, socket): (Endpoint, OwnedFd), local: SocketAddr) -> Port {
+    fn of_network((endpoint, socket): (NetworkEndpoint, OwnedFd), local: SocketAddr) -> UdpPort {
         let buffer = endpoint.nature().queue_bytes;
-        Port { socket, local, buffer, dropped_before: 0, endpoint: Some(endpoint) }
+        UdpPort { socket, local, buffer, dropped_before: 0, endpoint: Some(endpoint) }
     }
 
     /// Reports whether it is on a network of a world, and no socket.
@@ -141,12 +141,12 @@ impl Port {
     ///
     /// # Errors
     /// As [`join`](Self::join).
-    pub(crate) fn join_beside(&self, group: SocketAddr) -> Result<Port, Errno> {
+    pub(crate) fn join_beside(&self, group: SocketAddr) -> Result<UdpPort, Errno> {
         #[cfg(feature = "simulation")]
         if let Some(endpoint) = &self.endpoint {
-            return endpoint.join(group).map(|bound| Port::of_network(bound, group));
+            return endpoint.join(group).map(|bound| UdpPort::of_network(bound, group));
         }
-        Port::join(group, self.local.ip())
+        UdpPort::join(group, self.local.ip())
     }
 
     /// Returns the address that it is bound to.
@@ -177,7 +177,7 @@ impl Port {
     ///
     /// # Errors
     /// What the system says.
-    pub fn wait(&self, full: Option<&Port>, timeout: Duration) -> Result<bool, Errno> {
+    pub fn wait(&self, full: Option<&UdpPort>, timeout: Duration) -> Result<bool, Errno> {
         match full {
             None => wait_for(&mut [self.input()], timeout),
             Some(full) => wait_for(&mut [self.input(), full.room()], timeout),
@@ -187,7 +187,7 @@ impl Port {
     /// [`wait`](Self::wait), or until something can be read from one of the others.
     pub(crate) fn wait_or(
         &self,
-        full: Option<&Port>,
+        full: Option<&UdpPort>,
         others: [Option<&OwnedFd>; 2],
         timeout: Duration,
     ) -> Result<bool, Errno> {
@@ -195,7 +195,7 @@ impl Port {
         let others = others.into_iter().flatten().map(input);
         let mut events = [(); 4].map(|()| input(&self.socket));
         let mut used = 1;
-        for event in full.map(Port::room).into_iter().chain(others) {
+        for event in full.map(UdpPort::room).into_iter().chain(others) {
             events[used] = event;
             used += 1;
         }
@@ -224,27 +224,27 @@ impl Port {
 }
 
 #[cfg(test)]
-impl Port {
+impl UdpPort {
     /// A port that is bound so.
-    pub(crate) fn bind_any(local: &str) -> Port {
-        Port::of(std::net::UdpSocket::bind(local).unwrap().into()).unwrap()
+    pub(crate) fn bind_any(local: &str) -> UdpPort {
+        UdpPort::from_socket(std::net::UdpSocket::bind(local).unwrap().into()).unwrap()
     }
 
     /// The same, which can send no runs, as it makes no checksums.
-    pub(crate) fn without_runs(local: &str) -> Port {
-        let port = Port::bind_any(local);
+    pub(crate) fn without_runs(local: &str) -> UdpPort {
+        let port = UdpPort::bind_any(local);
         set(&port, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
         port
     }
 }
 
-impl From<Port> for OwnedFd {
-    fn from(port: Port) -> OwnedFd {
+impl From<UdpPort> for OwnedFd {
+    fn from(port: UdpPort) -> OwnedFd {
         port.socket
     }
 }
 
-impl AsFd for Port {
+impl AsFd for UdpPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

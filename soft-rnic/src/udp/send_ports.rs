@@ -8,14 +8,14 @@ use core::net::{IpAddr, SocketAddr};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use super::port::{Port, PortError};
+use super::port::{PortError, UdpPort};
 
 /// Source ports of a device, at most.
 pub const MAX_SEND_PORTS: u8 = 64;
 
 /// The source ports of a device beside its own, which is the first.
 #[derive(Debug, Default)]
-pub struct SendPorts(Vec<Port>);
+pub struct SendPorts(Vec<UdpPort>);
 
 impl SendPorts {
     /// Binds free ports, so that there are `count` source ports with the device's own.
@@ -24,7 +24,7 @@ impl SendPorts {
     /// [`PortError`].
     pub fn bind(ip: IpAddr, count: u8) -> Result<SendPorts, PortError> {
         let bind = |_| {
-            let port = Port::bind(SocketAddr::new(ip, 0))?;
+            let port = UdpPort::bind(SocketAddr::new(ip, 0))?;
             // Nothing that arrives here is read: the kernel keeps as little as it can.
             let _ = set_socket_recv_buffer_size(&port, 0);
             Ok(port)
@@ -34,7 +34,7 @@ impl SendPorts {
 
     /// Those beside the device's own.
     #[must_use]
-    pub fn others(&self) -> &[Port] {
+    pub fn others(&self) -> &[UdpPort] {
         &self.0
     }
 
@@ -50,7 +50,7 @@ impl SendPorts {
     #[must_use]
     pub fn local(&self, chosen: u8) -> Option<SocketAddr> {
         let at = usize::from(chosen).checked_sub(1)?;
-        self.0.get(at).map(Port::local)
+        self.0.get(at).map(UdpPort::local)
     }
 }
 

@@ -75,25 +75,25 @@ impl Default for NetworkNature {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct WorldNetwork(Arc<Running>);
+pub struct WorldNetwork(Arc<NetworkThread>);
 
 /// A network with its thread, which ends with the last handle and port.
 #[derive(Debug)]
-struct Running(Arc<Shared>);
+struct NetworkThread(Arc<NetworkShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct NetworkShared {
     nature: NetworkNature,
-    state: Mutex<State>,
+    state: Mutex<NetworkState>,
     /// Something is in flight that was not before, or the network has ended.
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct NetworkState {
     random: Random,
     /// By number.
-    ends: BTreeMap<u64, End>,
+    ends: BTreeMap<u64, NetworkPort>,
     /// Numbers of ends and datagrams.
     numbers: u64,
     /// By the time of arrival, then by number.
@@ -107,7 +107,7 @@ struct State {
 
 /// A port, as the network knows it.
 #[derive(Debug)]
-struct End {
+struct NetworkPort {
     local: SocketAddr,
     /// The address of its device: another one if the port is of a group.
     host: IpAddr,
@@ -133,7 +133,7 @@ pub(super) struct Parcel {
 
 /// A fault that strikes a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum PacketFault {
     Loss,
     Repeat,
     Reorder,
@@ -146,7 +146,7 @@ impl WorldNetwork {
     /// # Errors
     /// The system's: no thread is left.
     pub fn new(nature: NetworkNature) -> io::Result<WorldNetwork> {
-        let state = State {
+        let state = NetworkState {
             random: Random::new(entropy()),
             ends: BTreeMap::new(),
             numbers: 0,
@@ -155,10 +155,11 @@ impl WorldNetwork {
             partitions: Vec::new(),
             is_over: false,
         };
-        let shared = Arc::new(Shared { nature, state: Mutex::new(state), changed: Condvar::new() });
+        let shared =
+            Arc::new(NetworkShared { nature, state: Mutex::new(state), changed: Condvar::new() });
         let running = Arc::clone(&shared);
         host::thread::spawn("network", move || running.run())?;
-        Ok(WorldNetwork(Arc::new(Running(shared))))
+        Ok(WorldNetwork(Arc::new(NetworkThread(shared))))
     }
 
     /// Loses all packets between two addresses for this time.
@@ -175,11 +176,15 @@ impl WorldNetwork {
     }
 
     /// A port at an address.
-    pub(super) fn bind(&self, local: SocketAddr) -> Result<(Endpoint, OwnedFd), Errno> {
+    pub(super) fn bind(&self, local: SocketAddr) -> Result<(NetworkEndpoint, OwnedFd), Errno> {
         self.bind_for(local, local.ip())
     }
 
-    fn bind_for(&self, local: SocketAddr, host: IpAddr) -> Result<(Endpoint, OwnedFd), Errno> {
+    fn bind_for(
+        &self,
+        local: SocketAddr,
+        host: IpAddr,
+    ) -> Result<(NetworkEndpoint, OwnedFd), Errno> {
         let input = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let copy = rustix::io::fcntl_dupfd_cloexec(&input, 3)?;
         let mut state = self.0.0.state.lock();
@@ -187,20 +192,20 @@ impl WorldNetwork {
             return Err(Errno::ADDRINUSE);
         }
         let number = state.number();
-        let end = End { local, host, input, queue: VecDeque::new(), used: 0, dropped: 0 };
+        let end = NetworkPort { local, host, input, queue: VecDeque::new(), used: 0, dropped: 0 };
         state.ends.insert(number, end);
-        Ok((Endpoint { network: self.clone(), number, host }, copy))
+        Ok((NetworkEndpoint { network: self.clone(), number, host }, copy))
     }
 }
 
-impl Drop for Running {
+impl Drop for NetworkThread {
     fn drop(&mut self) {
         self.0.state.lock().is_over = true;
         self.0.changed.notify_all();
     }
 }
 
-impl Shared {
+impl NetworkShared {
     /// The network's thread.
     fn run(&self) {
         let mut state = self.state.lock();
@@ -217,25 +222,25 @@ impl Shared {
     }
 
     /// The state at this time.
-    fn at(&self, now: u64) -> MutexGuard<'_, State> {
+    fn at(&self, now: u64) -> MutexGuard<'_, NetworkState> {
         let mut state = self.state.lock();
         state.deliver(now, self.nature.queue_bytes);
         state
     }
 }
 
-impl State {
+impl NetworkState {
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
 
-    fn fault(&mut self, nature: &NetworkNature) -> Option<Fault> {
+    fn fault(&mut self, nature: &NetworkNature) -> Option<PacketFault> {
         let all = [
-            (nature.loss, Fault::Loss),
-            (nature.repeat, Fault::Repeat),
-            (nature.reorder, Fault::Reorder),
-            (nature.corrupt, Fault::Corrupt),
+            (nature.loss, PacketFault::Loss),
+            (nature.repeat, PacketFault::Repeat),
+            (nature.reorder, PacketFault::Reorder),
+            (nature.corrupt, PacketFault::Corrupt),
         ];
         all.into_iter().find(|(rate, _)| self.random.strikes(*rate)).map(|(_, fault)| fault)
     }
@@ -260,7 +265,7 @@ impl State {
         now: u64,
         nature: &NetworkNature,
         mut parcel: Parcel,
-        fault: Option<Fault>,
+        fault: Option<PacketFault>,
     ) {
         if let Some(fault) = fault {
             note(|| {
@@ -272,9 +277,9 @@ impl State {
             });
         }
         match fault {
-            Some(Fault::Loss) => return,
-            Some(Fault::Repeat) => self.depart(now, nature, parcel.clone(), true),
-            Some(Fault::Corrupt) => {
+            Some(PacketFault::Loss) => return,
+            Some(PacketFault::Repeat) => self.depart(now, nature, parcel.clone(), true),
+            Some(PacketFault::Corrupt) => {
                 let bit = self.random.below(8 * parcel.bytes.len().max(1) as u64) as usize;
                 if let Some(byte) = parcel.bytes.get_mut(bit / 8) {
                     *byte ^= 1 << (bit % 8);
@@ -285,9 +290,9 @@ impl State {
                     return;
                 }
             }
-            Some(Fault::Reorder) | None => {}
+            Some(PacketFault::Reorder) | None => {}
         }
-        self.depart(now, nature, parcel, fault == Some(Fault::Reorder));
+        self.depart(now, nature, parcel, fault == Some(PacketFault::Reorder));
     }
 
     /// Delivers what arrives until now.
@@ -309,7 +314,7 @@ impl State {
     }
 }
 
-impl End {
+impl NetworkPort {
     fn take_in(&mut self, parcel: &Parcel, queue_bytes: usize) {
         let size = parcel.bytes.len() + OVERHEAD;
         // As the kernel: a packet is taken if the queue is not beyond the limit, also a run that is
@@ -330,19 +335,19 @@ impl End {
 
 /// A port of a network.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(super) struct NetworkEndpoint {
     network: WorldNetwork,
     number: u64,
     host: IpAddr,
 }
 
-impl Endpoint {
+impl NetworkEndpoint {
     pub(super) fn nature(&self) -> &NetworkNature {
         self.network.nature()
     }
 
     /// A port of the same device for a group.
-    pub(super) fn join(&self, group: SocketAddr) -> Result<(Endpoint, OwnedFd), Errno> {
+    pub(super) fn join(&self, group: SocketAddr) -> Result<(NetworkEndpoint, OwnedFd), Errno> {
         self.network.bind_for(group, self.host)
     }
 
@@ -379,7 +384,7 @@ impl Endpoint {
     }
 }
 
-impl Drop for Endpoint {
+impl Drop for NetworkEndpoint {
     fn drop(&mut self) {
         self.network.0.0.state.lock().ends.remove(&self.number);
     }

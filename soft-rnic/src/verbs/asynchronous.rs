@@ -9,7 +9,7 @@ use crate::cancellation::Uncancelled;
 use crate::event::Acks;
 use crate::faults::PORT_EVENTS;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{AsyncEvent, Context, Cq, Element, Qp, Srq};
+use crate::objects::state::{Context, Cq, Element, Qp, QueuedEvent, Srq};
 use crate::{errno, limits};
 
 impl Element {
@@ -90,13 +90,13 @@ unsafe fn asked<'a>(
 }
 
 /// An event is handed out: its object waits for the acknowledgement.
-fn got(event: &AsyncEvent) {
+fn got(event: &QueuedEvent) {
     if let Some(acks) = event.element.acks() {
         acks.got();
     }
 }
 
-impl AsyncEvent {
+impl QueuedEvent {
     fn as_abi(&self) -> ibv_async_event {
         ibv_async_event { element: self.element.as_abi(), event_type: self.event_type }
     }

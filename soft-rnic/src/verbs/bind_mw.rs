@@ -11,7 +11,7 @@ use crate::objects::mw::Mw;
 use crate::objects::state::Pd;
 use crate::verbs::post;
 
-type Bind = ibv_send_wr__bindgen_ty_4__bindgen_ty_1;
+type BindMwAttr = ibv_send_wr__bindgen_ty_4__bindgen_ty_1;
 
 /// The window has its new key when this returns; it is valid when the request is done, and the old
 /// one until then.
@@ -38,7 +38,7 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) ->
     let mut wr: ibv_send_wr = unsafe { core::mem::zeroed() };
     (wr.wr_id, wr.send_flags) = (bind.wr_id, bind.send_flags);
     wr.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
-    wr.__bindgen_anon_2.bind_mw = Bind { mw, rkey, bind_info };
+    wr.__bindgen_anon_2.bind_mw = BindMwAttr { mw, rkey, bind_info };
     // SAFETY: `qp` is NULL or live (see # Safety); the list is `wr`, with a live window.
     unsafe { post::send::<false>(qp, &mut wr, &mut core::ptr::null_mut()) }?;
     object.set_key(rkey);

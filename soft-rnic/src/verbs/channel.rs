@@ -12,22 +12,22 @@ use crate::errno;
 use crate::event::EventQueue;
 use crate::fabric::process::progress_thread::{before_waiting, watch_doorbell};
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Channel, Context, Cq};
+use crate::objects::state::{CompChannel, Context, Cq};
 use crate::objects::users::Users;
 
-impl Channel {
+impl CompChannel {
     /// The object behind a caller's pointer; none for NULL.
     ///
     /// # Safety
     /// `channel` is NULL or a live channel of ours.
     pub(crate) unsafe fn from_abi<'a>(
         channel: *mut ibv_comp_channel,
-    ) -> Option<InArc<'a, Channel>> {
+    ) -> Option<InArc<'a, CompChannel>> {
         // SAFETY: `channel` is NULL or live (see # Safety), and every channel lives in an `Arc`.
-        unsafe { InArc::new(channel.cast::<Channel>()) }
+        unsafe { InArc::new(channel.cast::<CompChannel>()) }
     }
 
-    pub(crate) fn as_abi(self: &Arc<Channel>) -> *mut ibv_comp_channel {
+    pub(crate) fn as_abi(self: &Arc<CompChannel>) -> *mut ibv_comp_channel {
         Arc::as_ptr(self).cast_mut().cast()
     }
 }
@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
         };
         let context = context.keep();
         let abi = ibv_comp_channel { context: context.as_abi(), fd: events.raw_fd(), refcnt: 0 };
-        let channel = Arc::new(Channel { abi, context, events, users: Users::default() });
+        let channel = Arc::new(CompChannel { abi, context, events, users: Users::default() });
         channel.made();
         Ok(Arc::into_raw(channel).cast_mut().cast())
     }))
@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
 
 pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: NULL, or a channel that the caller gives back.
-    errno::code(unsafe { Channel::from_abi(channel) }.ok_or(errno::EINVAL).and_then(|object| {
+    errno::code(unsafe { CompChannel::from_abi(channel) }.ok_or(errno::EINVAL).and_then(|object| {
         object.users.end().inspect_err(|error| {
             let (call, what) = ("ibv_destroy_comp_channel", "a completion channel");
             let queues = || vec![number(object.users.count().max(1) as u64, "completion queue")];
@@ -63,7 +63,7 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
         }
         object.check_gone();
         // SAFETY: takes back the reference of `create_comp_channel`.
-        unsafe { Arc::decrement_strong_count(channel.cast::<Channel>()) };
+        unsafe { Arc::decrement_strong_count(channel.cast::<CompChannel>()) };
         Ok(())
     }))
 }
@@ -134,9 +134,9 @@ unsafe fn asked<'a>(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
-) -> Result<InArc<'a, Channel>, Errno> {
+) -> Result<InArc<'a, CompChannel>, Errno> {
     // SAFETY: `channel` is NULL or a live channel of ours (see # Safety).
-    let channel = unsafe { Channel::from_abi(channel) };
+    let channel = unsafe { CompChannel::from_abi(channel) };
     let channel = channel.filter(|_| !cq.is_null() && !cq_context.is_null());
     let channel = channel.ok_or(errno::EINVAL)?;
     channel.context.device.is_ours()?;

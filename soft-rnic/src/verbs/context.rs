@@ -14,13 +14,13 @@ use crate::event::EventQueue;
 use crate::faults::injector::injector;
 use crate::memory::on_demand;
 use crate::objects::device::of_this_process;
-use crate::objects::handles::{Command, FileId, Handles};
+use crate::objects::handles::{CommandFd, CommandFileId, Handles};
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{AsyncEvent, Context, Device};
+use crate::objects::state::{Context, Device, QueuedEvent};
 use crate::objects::{srq, timed_events};
 use crate::peers::wire::port_state::PortState;
-use crate::timing::card::Link;
-use crate::trace::layout::Kind;
+use crate::timing::card::CardLink;
+use crate::trace::layout::EventKind;
 use crate::verbs::post;
 use crate::{errno, limits};
 
@@ -30,14 +30,14 @@ impl Context {
     fn open(device: Arc<Device>) -> Result<Arc<Context>, Errno> {
         crate::alloc::headroom()?;
         let command = command_file(device.name())?;
-        let handles = Handles::of(file_id(&command)?);
-        Ok(Context::of(device, EventQueue::new()?, command, handles))
+        let handles = Handles::for_file(file_id(&command)?);
+        Ok(Context::with_command(device, EventQueue::new()?, command, handles))
     }
 
     /// A context with this command descriptor.
-    pub(super) fn of(
+    pub(super) fn with_command(
         device: Arc<Device>,
-        events: EventQueue<AsyncEvent>,
+        events: EventQueue<QueuedEvent>,
         command: OwnedFd,
         handles: Arc<Handles>,
     ) -> Arc<Context> {
@@ -70,21 +70,21 @@ impl Context {
             abi.context.ops.post_srq_recv = Some(srq::post_srq_recv_watched);
         }
         if let Some(tracer) = &tracer {
-            tracer.log(Kind::Open, (0, 0, 0), (0, 0), device.guid);
+            tracer.log(EventKind::Open, (0, 0, 0), (0, 0), device.guid);
         }
         abi.context.cmd_fd = command.as_raw_fd();
         abi.context.async_fd = events.raw_fd();
         abi.context.num_comp_vectors = 1;
         abi.context.abi_compat = VERBS_ABI_IS_EXTENDED;
         Arc::new(Context {
-            link: Link::default(),
+            link: CardLink::default(),
             abi: UnsafeCell::new(abi),
             device,
             events,
             tracer,
             checker,
             injector,
-            _command: Command::new(command, &handles),
+            _command: CommandFd::new(command, &handles),
             handles,
         })
     }
@@ -110,7 +110,7 @@ fn command_file(device: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// Identity of the file of a descriptor: its filesystem, and its inode there.
-pub(super) fn file_id(file: impl AsFd) -> Result<FileId, Errno> {
+pub(super) fn file_id(file: impl AsFd) -> Result<CommandFileId, Errno> {
     let stat = fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
 }

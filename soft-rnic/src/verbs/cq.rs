@@ -8,10 +8,10 @@ use host::plant::{Plant, is_planted};
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::objects::cq::producer::Armed;
+use crate::objects::cq::producer::ArmState;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Channel, Context, Cq, Device, Element, Extended, Ring};
+use crate::objects::state::{CompChannel, Context, Cq, CqRing, Device, Element, ExtendedCqState};
 use crate::objects::users::NewUser;
 use crate::timing::card::SMALL;
 use crate::timing::charge::charge;
@@ -41,11 +41,11 @@ pub(super) unsafe fn create(
     cqe: c_int,
     user: (*mut c_void, *mut ibv_comp_channel),
     comp_vector: c_int,
-    extended: Option<Extended>,
+    extended: Option<ExtendedCqState>,
 ) -> Result<*mut ibv_cq, Errno> {
     errno::memory()?;
     // SAFETY: the channel is NULL or a live one of ours (see # Safety).
-    let channel = unsafe { Channel::from_abi(user.1) };
+    let channel = unsafe { CompChannel::from_abi(user.1) };
     let len = ring_len(&context.device, cqe)?;
     let foreign = channel.as_ref().is_some_and(|c| !c.context.shares(context));
     if comp_vector != 0 || foreign {
@@ -53,7 +53,7 @@ pub(super) unsafe fn create(
     }
     let domain = extended.as_ref().and_then(|extended| extended.domain.clone());
     let in_domain = domain.as_ref().map(|domain| domain.users.join()).transpose()?;
-    let ring = Ring::new(len, extended.as_ref().and_then(Extended::lender))?;
+    let ring = CqRing::new(len, extended.as_ref().and_then(ExtendedCqState::lender))?;
     admit(&context.device.population.cqs, limits::MAX_CQ)?;
     let channel = channel.as_ref().map(InArc::keep);
     if let Some(channel) = &channel {
@@ -246,9 +246,9 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
         }
         // An arming for any completion is not weakened by a later one.
         if solicited_only == 0 {
-            producer.armed = Armed::Any;
-        } else if producer.armed != Armed::Any {
-            producer.armed = Armed::Solicited;
+            producer.armed = ArmState::Any;
+        } else if producer.armed != ArmState::Any {
+            producer.armed = ArmState::Solicited;
         }
         drop(producer);
         if !cq.context.device.is_synchronous() {

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::lock::Lock;
-use crate::objects::state::{Context, Cq, Extended};
+use crate::objects::state::{Context, Cq, ExtendedCqState};
 use crate::{clock, errno};
 
 use super::domain::parent_from_abi;
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
             // asks.
             _ => Some(unsafe { parent_from_abi(&context, attr.parent_domain) }?),
         };
-        let extended = Extended {
+        let extended = ExtendedCqState {
             entry: Lock::new([0; 6]),
             has_times: attr.wc_flags & TIMES != 0,
             ignores_overrun: flags & IGNORE_OVERRUN != 0,
@@ -136,7 +136,7 @@ unsafe fn take(cq: *mut ibv_cq_ex, object: &Cq, entry: &mut [u64; 6]) -> Result<
 ///
 /// # Safety
 /// `cq` is NULL or a live completion queue of ours.
-unsafe fn extended<'a>(cq: *mut ibv_cq_ex) -> Option<(&'a Cq, &'a Extended)> {
+unsafe fn extended<'a>(cq: *mut ibv_cq_ex) -> Option<(&'a Cq, &'a ExtendedCqState)> {
     // SAFETY: `cq` is NULL or a live completion queue of ours (see # Safety).
     let object = unsafe { Cq::from_abi(cq.cast()) }.ok()?.object();
     Some((object, object.extended.as_ref()?))

@@ -19,7 +19,7 @@ use crate::errno;
 use crate::event::EventQueue;
 use crate::objects::device::DEVICES;
 use crate::objects::device_memory::Dm;
-use crate::objects::handles::{Command, Handles};
+use crate::objects::handles::{CommandFd, Handles};
 use crate::objects::in_arc::InArc;
 use crate::objects::mr::Mr;
 use crate::objects::state::{Context, Device, Pd};
@@ -47,16 +47,16 @@ unsafe fn import(cmd_fd: c_int) -> Result<Arc<Context>, Errno> {
     // SAFETY: the number of a descriptor; the calls below fail if it is not open.
     let named = unsafe { BorrowedFd::borrow_raw(cmd_fd) };
     let device = named_device(named)?;
-    let handles = Handles::of(file_id(named)?);
+    let handles = Handles::for_file(file_id(named)?);
     let events = EventQueue::new()?;
-    let command = match Command::is_in_use(cmd_fd, &handles) {
+    let command = match CommandFd::is_in_use(cmd_fd, &handles) {
         // It is no duplicate: the context that has it closes it.
         true => fcntl_dupfd_cloexec(named, 0)?,
         // SAFETY: nothing fails from here on, so that `cmd_fd` is the context's to close (see
         // # Safety).
         false => unsafe { OwnedFd::from_raw_fd(cmd_fd) },
     };
-    Ok(Context::of(device, events, command, handles))
+    Ok(Context::with_command(device, events, command, handles))
 }
 
 /// The device that a command descriptor's file names.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
         crate::alloc::headroom()?;
         let registration = pd.context.handles.mrs.get(mr_handle).ok_or(errno::ENOENT)?;
-        Ok(Mr::of(pd.keep(), core::ptr::null_mut(), registration))
+        Ok(Mr::from_registration(pd.keep(), core::ptr::null_mut(), registration))
     }))
 }
 
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_
 /// `mr` is NULL or a live region's, which the caller gives back.
 pub unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
     if !mr.is_null() {
-        // SAFETY: it was made by `Mr::of`; no table has it.
+        // SAFETY: it was made by `Mr::from_registration`; no table has it.
         drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     }
 }
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn import_dm(context: *mut ibv_context, dm_handle: u32) ->
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
         crate::alloc::headroom()?;
         let memory = context.handles.dms.get(dm_handle).ok_or(errno::ENOENT)?;
-        let dm = Dm::of(InArc::keep(&context), memory, dm_handle);
+        let dm = Dm::from_memory(InArc::keep(&context), memory, dm_handle);
         Ok(Arc::into_raw(dm).cast_mut().cast())
     }))
 }

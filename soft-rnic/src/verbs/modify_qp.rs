@@ -25,9 +25,9 @@ use verbs_sys::*;
 use crate::fabric::wire::device::WireMemory;
 use crate::fabric::wire::progress;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
-use crate::objects::state::{Qp, Responder, Sq};
-use crate::queues::address::{Gid, ROUTE, is_route_to_port};
-use crate::queues::qp_state::{State, Transport};
+use crate::objects::state::{Qp, ResponderState, Sq};
+use crate::queues::address::{GidBytes, ROUTE, is_route_to_port};
+use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::{errno, limits};
 
 /// Attributes: the bit of each in a mask, and all with their names.
@@ -67,39 +67,43 @@ const KNOWN: u32 = (DEST_QPN << 1) - 1;
 
 /// Attributes that a transition needs, and those that it also takes; `None` where
 /// there is no such transition.
-fn attributes(transport: Transport, from: State, to: State) -> Option<(u32, u32)> {
+fn attributes(
+    transport: QpTransport,
+    from: QueuePairState,
+    to: QueuePairState,
+) -> Option<(u32, u32)> {
     let (required, optional) = attributes_of_rc(from, to)?;
     let of = |mask: u32| match transport {
-        Transport::Rc => mask,
-        Transport::XrcSend | Transport::XrcRecv => mask & !ignored(transport),
+        QpTransport::Rc => mask,
+        QpTransport::XrcSend | QpTransport::XrcRecv => mask & !ignored(transport),
         // There are no replies that could be waited for, repeated or counted.
-        Transport::Uc => {
+        QpTransport::Uc => {
             let of_responses = TIMEOUT | RETRY | RNR_RETRY | RD_ATOMIC | DEST_RD_ATOMIC | RNR_TIMER;
             mask & !of_responses
         }
         // No peer and no remote access; a key of the queue stands for both.
-        Transport::Ud => {
+        QpTransport::Ud => {
             let key = if mask & ACCESS != 0 { QKEY } else { 0 };
             mask & (CUR_STATE | NOTIFY | PKEY | PORT | SQ_PSN) | key
         }
     };
     // Only a reliable connection can change its port while it is drained.
-    let moves = from == State::Sqd && !transport.is_reliable();
+    let moves = from == QueuePairState::Sqd && !transport.is_reliable();
     Some((of(required), of(optional) & if moves { !PORT } else { !0 }))
 }
 
 /// Attributes that are ignored, as the kernel does: programs give both ends of XRC those of a
 /// reliable connection. One end sends, and answers nothing; the other one sends nothing.
-fn ignored(transport: Transport) -> u32 {
+fn ignored(transport: QpTransport) -> u32 {
     match transport {
-        Transport::XrcSend => DEST_RD_ATOMIC | RNR_TIMER,
-        Transport::XrcRecv => RETRY | RNR_RETRY | RD_ATOMIC,
+        QpTransport::XrcSend => DEST_RD_ATOMIC | RNR_TIMER,
+        QpTransport::XrcRecv => RETRY | RNR_RETRY | RD_ATOMIC,
         _ => 0,
     }
 }
 
 /// [`attributes`] of a reliable connection, which has most of them.
-fn attributes_of_rc(from: State, to: State) -> Option<(u32, u32)> {
+fn attributes_of_rc(from: QueuePairState, to: QueuePairState) -> Option<(u32, u32)> {
     use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
     Some(match (from, to) {
         (_, Reset) | (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (0, 0),
@@ -170,8 +174,8 @@ impl fmt::Display for Misfit {
 
 /// Checks that a queue pair of a transport takes these attributes in a transition.
 fn judge(
-    transport: Transport,
-    (from, to): (State, State),
+    transport: QpTransport,
+    (from, to): (QueuePairState, QueuePairState),
     attr: &ibv_qp_attr,
     mask: u32,
 ) -> Result<(), Misfit> {
@@ -271,7 +275,8 @@ impl Qp {
         let mut sq = self.sq.lock();
         let mut responder = self.responder.lock();
         let from = self.state();
-        let to = if mask & STATE == 0 { Some(from) } else { State::from_abi(attr.qp_state) };
+        let to =
+            if mask & STATE == 0 { Some(from) } else { QueuePairState::from_abi(attr.qp_state) };
         let to = to.ok_or(errno::EINVAL)?;
         let leads_somewhere = || match mask & AV == 0 || self.has_route(&attr.ah_attr) {
             true => Ok(()),
@@ -288,7 +293,7 @@ impl Qp {
         store((&mut sq, &mut responder), attr, mask, &self.pd.context.device.gid());
         let changed = (mask & AV != 0, mask & DEST_RD_ATOMIC != 0);
         self.change_wire(&mut sq, &mut responder, changed, &mut memory);
-        if from == State::Init && to == State::Rtr {
+        if from == QueuePairState::Init && to == QueuePairState::Rtr {
             self.connect(&mut sq, &mut responder);
             self.connect_wire(&sq, &mut responder, &mut memory);
         }
@@ -300,7 +305,7 @@ impl Qp {
         }
         self.enter((from, to), &mut sq, &mut responder, memory, deferred);
         drop(responder);
-        if to == State::Rts && self.pd.context.device.sim().is_none() {
+        if to == QueuePairState::Rts && self.pd.context.device.sim().is_none() {
             self.run_pending(&mut sq, deferred, false);
         }
         self.check_drained(&mut sq);
@@ -310,36 +315,36 @@ impl Qp {
     /// Enters a state; both locks are held.
     fn enter(
         self: &Arc<Qp>,
-        (from, to): (State, State),
+        (from, to): (QueuePairState, QueuePairState),
         sq: &mut Sq,
-        responder: &mut Responder,
+        responder: &mut ResponderState,
         memory: WireMemory,
         deferred: &mut DeferredWork,
     ) {
         match to {
-            State::Err => {
+            QueuePairState::Err => {
                 self.set_state(to);
                 deferred.push(WorkItem::Flush(Arc::clone(self)));
             }
-            State::Reset => {
+            QueuePairState::Reset => {
                 self.set_state(to);
                 // A process that does not leave within seconds is stopped: it is not waited for.
                 let _ = self.clear(sq, responder);
                 // SAFETY: zero is a valid value of every field.
                 sq.attr = unsafe { core::mem::zeroed() };
-                *responder = Responder {
+                *responder = ResponderState {
                     consumer: core::mem::take(&mut responder.consumer),
                     generation: responder.generation,
-                    ..Responder::default()
+                    ..ResponderState::default()
                 };
             }
             _ if from == to => {}
             _ => {
-                sq.draining = to == State::Sqd;
+                sq.draining = to == QueuePairState::Sqd;
                 self.set_state(to);
             }
         }
-        if to == State::Rts && from == State::Rtr {
+        if to == QueuePairState::Rts && from == QueuePairState::Rtr {
             sq.requester.next_request();
             if let Some(remote) = &mut sq.remote {
                 remote.begin(sq.requester.psn);
@@ -352,7 +357,11 @@ impl Qp {
     /// that was under way has ended, later ones wait. The lock is held.
     pub(crate) fn check_drained(self: &Arc<Qp>, sq: &mut Sq) {
         let is_answered = sq.pending.front().is_none_or(|head| !head.wqe.ahead);
-        if sq.draining && self.state() == State::Sqd && !sq.requester.started && is_answered {
+        if sq.draining
+            && self.state() == QueuePairState::Sqd
+            && !sq.requester.started
+            && is_answered
+        {
             sq.draining = false;
             if sq.attr.en_sqd_async_notify != 0 {
                 self.raise(ibv_event_type::IBV_EVENT_SQ_DRAINED);
@@ -362,7 +371,12 @@ impl Qp {
 }
 
 /// Takes the attributes over, where they are used and where they are reported.
-fn store((sq, responder): (&mut Sq, &mut Responder), attr: &ibv_qp_attr, mask: u32, own: &Gid) {
+fn store(
+    (sq, responder): (&mut Sq, &mut ResponderState),
+    attr: &ibv_qp_attr,
+    mask: u32,
+    own: &GidBytes,
+) {
     macro_rules! take {
         ($($bit:ident: $field:ident $(=> $to:expr)?;)*) => {
             $( if mask & $bit != 0 {
@@ -452,7 +466,7 @@ impl Qp {
             rq_psn: responder.psn,
             sq_psn: sq.requester.psn,
             cap: self.cap,
-            sq_draining: u8::from(sq.draining && self.state() == State::Sqd),
+            sq_draining: u8::from(sq.draining && self.state() == QueuePairState::Sqd),
             ..sq.attr
         }
     }

@@ -9,7 +9,7 @@ use verbs_sys::*;
 use crate::errno;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::Qp;
-use crate::queues::address::Gid;
+use crate::queues::address::GidBytes;
 
 /// Checks and returns the arguments of both verbs.
 ///
@@ -18,7 +18,7 @@ use crate::queues::address::Gid;
 unsafe fn arguments<'a>(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
-) -> Result<(InArc<'a, Qp>, Gid), Errno> {
+) -> Result<(InArc<'a, Qp>, GidBytes), Errno> {
     // SAFETY: `qp` and `gid` are NULL, or live and the caller's (see # Safety); `raw` is bytes,
     // whichever member was written.
     unsafe { Ok((Qp::named(qp)?, gid.as_ref().ok_or(errno::EINVAL)?.raw)) }
@@ -26,7 +26,7 @@ unsafe fn arguments<'a>(
 
 /// Others that take part are met before they learn of the group: they may send to it when it is
 /// attached, and where they cannot be met, nothing changes.
-fn attach(qp: &Arc<Qp>, gid: Gid, lid: u16) -> Result<(), Errno> {
+fn attach(qp: &Arc<Qp>, gid: GidBytes, lid: u16) -> Result<(), Errno> {
     qp.can_attach_to(&gid)?;
     qp.pd.context.device.take_part()?;
     qp.attach_to_group(gid, lid).map(drop)

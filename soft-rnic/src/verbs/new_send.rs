@@ -16,8 +16,8 @@ use crate::errno;
 use crate::lock::Guard;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::Qp;
-use crate::queues::batch::Batch;
-use crate::queues::qp_state::Transport;
+use crate::queues::batch::WrBatch;
+use crate::queues::qp_state::QpTransport;
 use crate::verbs::post;
 
 type Ops = ibv_qp_create_send_ops_flags;
@@ -30,7 +30,7 @@ type Bind = ibv_send_wr__bindgen_ty_4__bindgen_ty_1;
 pub(crate) const ATOMIC_WRITE_BYTES: u32 = 8;
 
 /// Operations that queue pairs of a transport can be created for.
-pub(crate) fn operations(transport: Transport) -> u64 {
+pub(crate) fn operations(transport: QpTransport) -> u64 {
     let sends = Ops::IBV_QP_EX_WITH_SEND | Ops::IBV_QP_EX_WITH_SEND_WITH_IMM;
     let writes = Ops::IBV_QP_EX_WITH_RDMA_WRITE | Ops::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
     let responses = Ops::IBV_QP_EX_WITH_RDMA_READ
@@ -39,13 +39,13 @@ pub(crate) fn operations(transport: Transport) -> u64 {
     let stores = Ops::IBV_QP_EX_WITH_ATOMIC_WRITE;
     let binds = Ops::IBV_QP_EX_WITH_BIND_MW | Ops::IBV_QP_EX_WITH_LOCAL_INV;
     let all = match transport {
-        Transport::Rc => {
+        QpTransport::Rc => {
             sends | writes | responses | stores | binds | Ops::IBV_QP_EX_WITH_SEND_WITH_INV
         }
-        Transport::XrcSend => sends | writes | responses | stores,
-        Transport::Uc => sends | writes | binds,
-        Transport::Ud => sends,
-        Transport::XrcRecv => return 0,
+        QpTransport::XrcSend => sends | writes | responses | stores,
+        QpTransport::Uc => sends | writes | binds,
+        QpTransport::Ud => sends,
+        QpTransport::XrcRecv => return 0,
     };
     all.0.into()
 }
@@ -65,7 +65,7 @@ pub(crate) fn fill(qp: &mut ibv_qp_ex) {
 /// # Safety
 /// `qp` is NULL or a live queue pair of ours. If its batch is started, the calling thread has
 /// started it, and has no guard of it.
-unsafe fn started<'a>(qp: *mut ibv_qp_ex) -> Option<(InArc<'a, Qp>, Guard<'a, Batch>)> {
+unsafe fn started<'a>(qp: *mut ibv_qp_ex) -> Option<(InArc<'a, Qp>, Guard<'a, WrBatch>)> {
     // SAFETY: `qp` is NULL or a live queue pair of ours (see # Safety).
     let qp = unsafe { Qp::from_abi(qp.cast()) }.ok()?;
     // SAFETY: the calling thread has started the batch, and `change` drops no guard of it (see #
@@ -78,7 +78,7 @@ unsafe fn started<'a>(qp: *mut ibv_qp_ex) -> Option<(InArc<'a, Qp>, Guard<'a, Ba
 ///
 /// # Safety
 /// As [`started`].
-unsafe fn change(qp: *mut ibv_qp_ex, change: impl FnOnce(&Qp, &mut Batch)) {
+unsafe fn change(qp: *mut ibv_qp_ex, change: impl FnOnce(&Qp, &mut WrBatch)) {
     // SAFETY: `qp` is NULL or a live queue pair of ours (see # Safety).
     if let Some((qp, batch)) = unsafe { started(qp) } {
         change(qp.object(), &mut ManuallyDrop::new(batch));
@@ -120,7 +120,7 @@ unsafe fn add(
     fill: impl FnOnce(&mut ibv_send_wr),
 ) {
     let inline = ibv_send_flags::IBV_SEND_INLINE.0;
-    let add = |qp: &Qp, batch: &mut Batch| {
+    let add = |qp: &Qp, batch: &mut WrBatch| {
         // SAFETY: zero is a valid value of every field.
         let mut wr: ibv_send_wr = unsafe { core::mem::zeroed() };
         // SAFETY: the fields are the program's, whose thread this is.
@@ -174,8 +174,8 @@ unsafe extern "C" fn wr_set_ud_addr(
     remote_qpn: u32,
     remote_qkey: u32,
 ) {
-    let set = |qp: &Qp, batch: &mut Batch| match qp.transport {
-        Transport::Ud => batch.set_address(Ud { ah, remote_qpn, remote_qkey }),
+    let set = |qp: &Qp, batch: &mut WrBatch| match qp.transport {
+        QpTransport::Ud => batch.set_address(Ud { ah, remote_qpn, remote_qkey }),
         _ => batch.fail(errno::EINVAL),
     };
     // SAFETY: NULL, or a queue pair of ours.
@@ -183,8 +183,8 @@ unsafe extern "C" fn wr_set_ud_addr(
 }
 
 unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
-    let set = |qp: &Qp, batch: &mut Batch| match qp.transport {
-        Transport::XrcSend => batch.set_srq(remote_srqn),
+    let set = |qp: &Qp, batch: &mut WrBatch| match qp.transport {
+        QpTransport::XrcSend => batch.set_srq(remote_srqn),
         _ => batch.fail(errno::EINVAL),
     };
     // SAFETY: NULL, or a queue pair of ours.
@@ -197,7 +197,7 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, n: usize, list: *const ibv_sge) {
-    let set = |qp: &Qp, batch: &mut Batch| {
+    let set = |qp: &Qp, batch: &mut WrBatch| {
         let most = qp.cap.max_send_sge;
         // SAFETY: the caller's list has `n` entries.
         match unsafe { slice(list, n, most) } {
@@ -219,7 +219,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
     n: usize,
     list: *const ibv_data_buf,
 ) {
-    let set = |qp: &Qp, batch: &mut Batch| {
+    let set = |qp: &Qp, batch: &mut WrBatch| {
         // SAFETY: the caller's list has `n` entries, whose buffers can be read.
         match unsafe { slice(list, n, u32::MAX) } {
             // SAFETY: `ibv_wr_set_inline_data_list` asks for buffers that can be read; that others

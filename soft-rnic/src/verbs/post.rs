@@ -11,8 +11,8 @@ use verbs_sys::*;
 
 use crate::engine::admit::{admit, admit_any};
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::link::{Link, Step};
-use crate::engine::responder::Session;
+use crate::engine::link::{SendAttempt, SqLink};
+use crate::engine::responder::ResponderSession;
 use crate::errno;
 use crate::fabric::loopback::{InProcess, fast_path};
 use crate::fabric::process::remote::{RemoteLink, tx_fast_path};
@@ -20,15 +20,15 @@ use crate::lock::Guard;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::address::Address;
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::{State, Transport};
-use crate::queues::requester::Requester;
-use crate::queues::wqe::{Op, Request, Wqe};
+use crate::queues::address::DatagramAddress;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::{QpTransport, QueuePairState};
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::{SqOp, Wqe, WqeRef};
 use crate::timing::charge::charge;
-use crate::timing::times::Distance;
+use crate::timing::times::DistanceState;
 use crate::trace::layout::flag;
-use crate::trace::queue::Posting;
+use crate::trace::queue::TracedPost;
 
 pub(crate) use receive::{post_recv, post_recv_watched};
 
@@ -86,9 +86,9 @@ pub(crate) unsafe extern "C" fn post_send_queued(
 fn is_queued(qp: &Qp) -> bool {
     let device = &qp.pd.context.device;
     let is_unlike = match qp.transport {
-        Transport::Rc => false,
-        Transport::Uc => device.network.is_faulty(),
-        Transport::Ud | Transport::XrcSend | Transport::XrcRecv => true,
+        QpTransport::Rc => false,
+        QpTransport::Uc => device.network.is_faulty(),
+        QpTransport::Ud | QpTransport::XrcSend | QpTransport::XrcRecv => true,
     };
     is_unlike || !device.is_synchronous()
 }
@@ -125,13 +125,13 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
 }
 
 /// Checks that the send queue takes each request of a list, and has room for all. True if some of
-/// them are queued ([`Op::of_rare`]); an error comes with the request that is not taken.
+/// them are queued ([`SqOp::from_rare_opcode`]); an error comes with the request that is not taken.
 ///
 /// # Safety
 /// As [`post_whole`].
 unsafe fn takes_all(
     qp: &Qp,
-    requester: &Requester,
+    requester: &RequesterState,
     mut wr: *mut ibv_send_wr,
 ) -> Result<bool, (Errno, *mut ibv_send_wr)> {
     if qp.state().refuses_sends() {
@@ -147,10 +147,10 @@ unsafe fn takes_all(
         // SAFETY: `current` is a request of the list that `wr` heads, and valid (see # Safety).
         let admitted = unsafe { admit_any(qp, requester, current) };
         let (op, ..) = admitted.map_err(|error| (error, wr))?;
-        has_rare |= Op::of_rare(current.opcode).is_some();
-        if qp.transport == Transport::Ud && op == Op::Send {
+        has_rare |= SqOp::from_rare_opcode(current.opcode).is_some();
+        if qp.transport == QpTransport::Ud && op == SqOp::Send {
             // SAFETY: a datagram's address handle is the caller's.
-            unsafe { Address::new(current) }.map_err(|error| (error, wr))?;
+            unsafe { DatagramAddress::new(current) }.map_err(|error| (error, wr))?;
         }
         wr = current.next;
     }
@@ -158,14 +158,14 @@ unsafe fn takes_all(
 }
 
 /// The request that was not posted, and why.
-type Posted = Result<(), (Errno, *mut ibv_send_wr)>;
+type PostResult = Result<(), (Errno, *mut ibv_send_wr)>;
 
 /// Turns the result of a post into that of the verb, which reports the refused request in `bad_wr`.
 ///
 /// # Safety
 /// `bad_wr` can be written.
 #[inline(always)]
-unsafe fn posted(result: Posted, bad_wr: *mut *mut ibv_send_wr) -> Result<(), Errno> {
+unsafe fn posted(result: PostResult, bad_wr: *mut *mut ibv_send_wr) -> Result<(), Errno> {
     result.map_err(|(error, bad)| {
         // SAFETY: `bad_wr` can be written (see # Safety).
         unsafe { bad_wr.write(bad) };
@@ -182,7 +182,7 @@ unsafe fn posted(result: Posted, bad_wr: *mut *mut ibv_send_wr) -> Result<(), Er
 #[inline(always)]
 unsafe fn posted_or_queued(
     qp: InArc<'_, Qp>,
-    result: Posted,
+    result: PostResult,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> Result<(), Errno> {
     match result {
@@ -205,7 +205,7 @@ unsafe fn queue_or_refuse(
     // SAFETY: `bad` heads the rest of the caller's list, and `bad_wr` can be written (see
     // # Safety).
     unsafe {
-        if error == errno::EINVAL && Op::of_rare((*bad).opcode).is_some() {
+        if error == errno::EINVAL && SqOp::from_rare_opcode((*bad).opcode).is_some() {
             return post_queued(qp, None, bad, bad_wr);
         }
         bad_wr.write(bad);
@@ -229,7 +229,7 @@ unsafe fn post_loopback(
 ) -> Result<(), Errno> {
     qp.resolve_peer(&mut sq);
     let Sq { requester, pending, peer, counters, scratch, .. } = &mut *sq;
-    let session = peer.as_ref().map(Session::open);
+    let session = peer.as_ref().map(ResponderSession::open);
     let (mut link, mut execution) = (InProcess::<false>(session), Execution::new());
     let mut parts = SqParts { requester, counters, scratch };
     if let Some(session) = link.0.as_mut()
@@ -280,8 +280,8 @@ unsafe fn post_remote(
 
 /// Reports whether a request that is posted now is the next to be sent.
 #[inline(always)]
-fn is_next(qp: &Qp, requester: &Requester, pending: &Pending, sent: u32) -> bool {
-    pending.len() == sent && requester.waits.is_none() && qp.state() == State::Rts
+fn is_next(qp: &Qp, requester: &RequesterState, pending: &PendingWqes, sent: u32) -> bool {
+    pending.len() == sent && requester.waits.is_none() && qp.state() == QueuePairState::Rts
 }
 
 /// Posts the requests of a list over a link; those that end at once never come into the queue.
@@ -291,12 +291,12 @@ fn is_next(qp: &Qp, requester: &Requester, pending: &Pending, sent: u32) -> bool
 #[inline(always)]
 unsafe fn post_over<'a>(
     qp: &'a Arc<Qp>,
-    link: &mut impl Link<'a>,
+    link: &mut impl SqLink<'a>,
     parts: &mut SqParts<'_>,
-    pending: &mut Pending,
+    pending: &mut PendingWqes,
     execution: &mut Execution<'a>,
     mut wr: *mut ibv_send_wr,
-) -> Posted {
+) -> PostResult {
     if wr.is_null() {
         return Ok(());
     }
@@ -313,25 +313,27 @@ unsafe fn post_over<'a>(
         let position = parts.requester.posted;
         // SAFETY: `current` is valid (see # Safety), and `admit` has taken it.
         let wqe = unsafe { Wqe::new(current, (op, has_imm), qp.sig_all, position) };
-        let request = Request { wqe: &wqe, sges, to: None };
+        let request = WqeRef { wqe: &wqe, sges, to: None };
         let step = match is_next(qp, parts.requester, pending, link.sent()) {
             true => link.advance(qp, parts, &request, execution),
-            false => Step::Later,
+            false => SendAttempt::Later,
         };
         let is_over = match step {
-            Step::Ended(outcome) => qp.settle(parts, execution, &wqe, request.len(), outcome),
-            Step::Sent => {
+            SendAttempt::Ended(outcome) => {
+                qp.settle(parts, execution, &wqe, request.len(), outcome)
+            }
+            SendAttempt::Sent => {
                 link.count_sent();
                 false
             }
-            Step::Later if qp.state().flushes_sends() => {
+            SendAttempt::Later if qp.state().flushes_sends() => {
                 // An error may have come whose flush has not: what was posted before goes first.
                 link.give_up(pending, execution);
                 qp.flush_pending(pending, execution);
                 qp.complete(execution, &wqe, 0, Some(qp.flush_reason()));
                 true
             }
-            Step::Later => false,
+            SendAttempt::Later => false,
         };
         if !is_over {
             // SAFETY: inline data were checked by `admit`.
@@ -359,7 +361,7 @@ unsafe fn post_queued<'a>(
     let (mut deferred, mut result) = (DeferredWork::default(), Ok(()));
     let device = &qp.pd.context.device;
     let card = device.charging_card().map(|card| (card, host::time::now()));
-    let began = card.and(device.distance()).map_or(0, Distance::now);
+    let began = card.and(device.distance()).map_or(0, DistanceState::now);
     let mut sq = held.unwrap_or_else(|| qp.object().sq.lock());
     let mut posted = 0;
     while !wr.is_null() {
@@ -401,21 +403,23 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
     // Other operations have no address there; they fail when they are executed.
     let to = match (qp.transport, op) {
         // SAFETY: `wr` is valid (see # Safety): its address handle is NULL, or a live one of ours.
-        (Transport::Ud, Op::Send) => Some(unsafe { Address::new(wr) }?),
-        (Transport::Ud, _) => Some(Address::default()),
+        (QpTransport::Ud, SqOp::Send) => Some(unsafe { DatagramAddress::new(wr) }?),
+        (QpTransport::Ud, _) => Some(DatagramAddress::default()),
         // SAFETY: an integer, whichever member was written.
-        (Transport::XrcSend, _) => Some(Address::of_srq(unsafe { wr.qp_type.xrc.remote_srqn })),
-        (Transport::XrcRecv, _) => return Err(errno::EINVAL),
+        (QpTransport::XrcSend, _) => {
+            Some(DatagramAddress::of_srq(unsafe { wr.qp_type.xrc.remote_srqn }))
+        }
+        (QpTransport::XrcRecv, _) => return Err(errno::EINVAL),
         _ => None,
     };
     sq.requester.posted = sq.requester.posted.wrapping_add(1);
     // SAFETY: `wr` is valid (see # Safety), and `admit_any` has taken it.
     let mut wqe = unsafe { Wqe::new(wr, (op, has_imm), qp.sig_all, sq.requester.posted) };
-    if Op::of_mws(wr.opcode).is_some() {
+    if SqOp::from_mw_opcode(wr.opcode).is_some() {
         // SAFETY: `wr` is valid (see # Safety), and `admit_any` has taken it.
         unsafe { wqe.take_mw(wr) };
     }
-    let request = Request { wqe: &wqe, sges, to: to.as_ref() };
+    let request = WqeRef { wqe: &wqe, sges, to: to.as_ref() };
     if let Some(trace) = qp.trace() {
         trace.posted(wqe.position, &posting(&request));
     }
@@ -430,10 +434,10 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
 }
 
 /// A request, as the trace records it.
-fn posting(request: &Request<'_>) -> Posting {
+fn posting(request: &WqeRef<'_>) -> TracedPost {
     let wqe = request.wqe;
     let flag = |is: bool, flag: u64| if is { flag } else { 0 };
-    Posting {
+    TracedPost {
         wr_id: wqe.wr_id,
         operation: wqe.op as u64,
         flags: flag(wqe.signaled, flag::SIGNALED)

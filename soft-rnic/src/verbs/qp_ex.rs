@@ -7,7 +7,7 @@ use crate::errno;
 use crate::objects::qp::Extras;
 use crate::objects::state::{Context, Pd, Qp, Xrcd};
 use crate::objects::{qp, target};
-use crate::queues::qp_state::Transport;
+use crate::queues::qp_state::QpTransport;
 use crate::verbs::new_send;
 
 const XRCD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0;
@@ -51,7 +51,7 @@ unsafe fn create(
         return Err(errno::EINVAL);
     }
     let ops = (attr.comp_mask & SEND_OPS != 0).then_some(attr.send_ops_flags);
-    let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
+    let transport = QpTransport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
     if ops.is_some_and(|ops| ops & !new_send::operations(transport) != 0) {
         return Err(errno::EOPNOTSUPP);
     }
@@ -84,10 +84,10 @@ unsafe fn create(
 
 /// Reports whether a queue pair with these flags does not get its own multicast messages; the
 /// errors are the kernel's.
-fn blocks_own_multicast(transport: Transport, flags: u32) -> Result<bool, Errno> {
+fn blocks_own_multicast(transport: QpTransport, flags: u32) -> Result<bool, Errno> {
     match flags {
         0 => Ok(false),
-        _ if transport != Transport::Ud => Err(errno::EINVAL),
+        _ if transport != QpTransport::Ud => Err(errno::EINVAL),
         BLOCK_OWN => Ok(true),
         _ => Err(errno::EOPNOTSUPP),
     }

@@ -21,7 +21,7 @@ pub fn lines(output: &Output) -> Vec<String> {
 }
 
 /// Two ends with memory that peers do not reach.
-pub struct Ends {
+pub struct CheckedEnds {
     pub net: Net,
     pub cq: [*mut ibv_cq; 2],
     pub qp: [*mut ibv_qp; 2],
@@ -29,23 +29,23 @@ pub struct Ends {
     pub buf: [Vec<u8>; 2],
 }
 
-impl Ends {
-    pub fn new() -> Ends {
-        Ends::of(ibv_qp_type::IBV_QPT_RC, &provider().1, 16)
+impl CheckedEnds {
+    pub fn new() -> CheckedEnds {
+        CheckedEnds::connect(ibv_qp_type::IBV_QPT_RC, &provider().1, 16)
     }
 
     /// Creates ends that send again half a second after a refusal: not before the test has gone on.
-    pub fn patient() -> Ends {
-        let config = Config { min_rnr_timer: 31, ..Config::PATIENT };
-        Ends::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config)
+    pub fn patient() -> CheckedEnds {
+        let config = ConnectConfig { min_rnr_timer: 31, ..ConnectConfig::PATIENT };
+        CheckedEnds::with(ibv_qp_type::IBV_QPT_RC, &provider().1, 16, config)
     }
 
-    pub fn of(kind: ibv_qp_type, device: &str, cqe: i32) -> Ends {
-        let config = Config::PATIENT;
-        Ends::with(kind, device, cqe, config)
+    pub fn connect(kind: ibv_qp_type, device: &str, cqe: i32) -> CheckedEnds {
+        let config = ConnectConfig::PATIENT;
+        CheckedEnds::with(kind, device, cqe, config)
     }
 
-    pub fn with(kind: ibv_qp_type, device: &str, cqe: i32, config: Config) -> Ends {
+    pub fn with(kind: ibv_qp_type, device: &str, cqe: i32, config: ConnectConfig) -> CheckedEnds {
         let net = Net::on(soft_rnic::table(), device);
         let cq = [net.cq(cqe), net.cq(cqe)];
         let qp = cq.map(|cq| net.qp_of(kind, cq));
@@ -55,7 +55,7 @@ impl Ends {
         }
         let mut buf = [vec![1; 4096], vec![2; 4096]];
         let mr = [net.mr(&mut buf[0], LOCAL), net.mr(&mut buf[1], LOCAL)];
-        Ends { net, cq, qp, mr, buf }
+        CheckedEnds { net, cq, qp, mr, buf }
     }
 
     /// Entries of either completion queue.

@@ -272,7 +272,7 @@ impl Net {
 
     /// Connects `qp` to `to`, in all states up to RTS; a datagram queue pair is
     /// only taken there.
-    pub fn connect(&self, qp: *mut ibv_qp, to: u32, c: Config) {
+    pub fn connect(&self, qp: *mut ibv_qp, to: u32, c: ConnectConfig) {
         // SAFETY: the queue pair is alive.
         let kind = unsafe { (*qp).qp_type };
         let (init, rtr, rts) = self.steps_of(kind, to, c);
@@ -282,7 +282,12 @@ impl Net {
     }
 
     /// The three transitions of a transport, with the attributes that each requires.
-    pub fn steps_of(&self, kind: ibv_qp_type, to: u32, c: Config) -> (Step, Step, Step) {
+    pub fn steps_of(
+        &self,
+        kind: ibv_qp_type,
+        to: u32,
+        c: ConnectConfig,
+    ) -> (TransitionStep, TransitionStep, TransitionStep) {
         use ibv_qp_attr_mask as M;
         let (mut init, mut rtr, mut rts) = self.steps(to, c);
         let without = |mask: M, gone: M| M(mask.0 & !gone.0);
@@ -335,7 +340,11 @@ impl Net {
 
     /// The three transitions of a reliable connection; the attributes have all that
     /// other transports want, too.
-    pub fn steps(&self, to: u32, c: Config) -> (Step, Step, Step) {
+    pub fn steps(
+        &self,
+        to: u32,
+        c: ConnectConfig,
+    ) -> (TransitionStep, TransitionStep, TransitionStep) {
         use ibv_qp_attr_mask as M;
         let mut a = ibv_qp_attr {
             qp_state: ibv_qp_state::IBV_QPS_INIT,
@@ -443,7 +452,7 @@ pub fn events_of(v: &Table, context: *mut ibv_context) -> Vec<ibv_event_type> {
     all
 }
 
-pub type Step = (ibv_qp_attr, ibv_qp_attr_mask);
+pub type TransitionStep = (ibv_qp_attr, ibv_qp_attr_mask);
 
 /// The first RoCE v2 GID that is an IPv4 address; else the first that is one.
 fn pick_gid(v: &Table, ctx: *mut ibv_context, len: c_int) -> (u8, ibv_gid) {
@@ -471,7 +480,7 @@ pub const QKEY: u32 = 0x1122_3344;
 
 /// Attributes with which a queue pair is connected.
 #[derive(Debug, Clone, Copy)]
-pub struct Config {
+pub struct ConnectConfig {
     pub access: u32,
     pub rq_psn: u32,
     pub sq_psn: u32,
@@ -484,10 +493,10 @@ pub struct Config {
     pub qkey: u32,
 }
 
-impl Config {
+impl ConnectConfig {
     /// For a peer that lives. A message that finds no receive request fails at once: those that are
     /// posted too late are a test's error.
-    pub const LIVING: Config = Config {
+    pub const LIVING: ConnectConfig = ConnectConfig {
         access: 0xe,
         rq_psn: 7,
         sq_psn: 7,
@@ -501,24 +510,24 @@ impl Config {
     };
 
     /// For a peer that lives, and may not be ready to receive for as long as it likes.
-    pub const PATIENT: Config = Config { rnr_retry: 7, ..Config::LIVING };
+    pub const PATIENT: ConnectConfig = ConnectConfig { rnr_retry: 7, ..ConnectConfig::LIVING };
 
     /// For a peer that does not answer, by design.
-    pub const DEAD: Config = Config::LIVING.with(DEAD);
+    pub const DEAD: ConnectConfig = ConnectConfig::LIVING.with(DEAD);
 
     /// For a peer that lives until the test ends it.
-    pub fn mortal() -> Config {
-        Config::LIVING.with(budget::mortal())
+    pub fn mortal() -> ConnectConfig {
+        ConnectConfig::LIVING.with(budget::mortal())
     }
 
-    const fn with(self, budget: Budget) -> Config {
-        Config { timeout: budget.timeout, retry_cnt: budget.retry_count, ..self }
+    const fn with(self, budget: Budget) -> ConnectConfig {
+        ConnectConfig { timeout: budget.timeout, retry_cnt: budget.retry_count, ..self }
     }
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config::LIVING
+impl Default for ConnectConfig {
+    fn default() -> ConnectConfig {
+        ConnectConfig::LIVING
     }
 }
 
@@ -633,7 +642,7 @@ pub fn sge(mr: *mut ibv_mr, offset: usize, len: u32) -> ibv_sge {
 }
 
 /// Two connected queue pairs, each with its completion queue, and a buffer each.
-pub struct Pair {
+pub struct QpPair {
     pub net: Net,
     pub cq: [*mut ibv_cq; 2],
     pub qp: [*mut ibv_qp; 2],
@@ -641,31 +650,31 @@ pub struct Pair {
     pub buf: [Vec<u8>; 2],
 }
 
-impl Pair {
-    pub fn new() -> Pair {
-        Pair::with(Net::new(), Config::default(), Config::default())
+impl QpPair {
+    pub fn new() -> QpPair {
+        QpPair::with(Net::new(), ConnectConfig::default(), ConnectConfig::default())
     }
 
     /// A pair with all of `a` at the requester and all of `b` at the responder.
-    pub fn with(net: Net, a: Config, b: Config) -> Pair {
-        Pair::of(ibv_qp_type::IBV_QPT_RC, net, a, b)
+    pub fn with(net: Net, a: ConnectConfig, b: ConnectConfig) -> QpPair {
+        QpPair::connect(ibv_qp_type::IBV_QPT_RC, net, a, b)
     }
 
-    /// [`Pair::with`] of a transport.
-    pub fn of(kind: ibv_qp_type, net: Net, a: Config, b: Config) -> Pair {
-        let pair = Pair::unconnected(kind, net);
+    /// [`QpPair::with`] of a transport.
+    pub fn connect(kind: ibv_qp_type, net: Net, a: ConnectConfig, b: ConnectConfig) -> QpPair {
+        let pair = QpPair::unconnected(kind, net);
         pair.net.connect(pair.qp[0], pair.num(1), a);
         pair.net.connect(pair.qp[1], pair.num(0), b);
         pair
     }
 
     /// Two queue pairs of a transport, in RESET.
-    pub fn unconnected(kind: ibv_qp_type, net: Net) -> Pair {
+    pub fn unconnected(kind: ibv_qp_type, net: Net) -> QpPair {
         let cq = [net.cq(256), net.cq(256)];
         let qp = [net.qp_of(kind, cq[0]), net.qp_of(kind, cq[1])];
         let mut buf = [vec![0; 1 << 16], vec![0; 1 << 16]];
         let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
-        Pair { net, cq, qp, mr, buf }
+        QpPair { net, cq, qp, mr, buf }
     }
 
     pub fn num(&self, end: usize) -> u32 {

@@ -52,28 +52,28 @@ pub fn ah(net: &Net, gid: ibv_gid) -> *mut ibv_ah {
 }
 
 /// A datagram queue pair with a completion queue and memory of its own.
-pub struct Member {
+pub struct GroupMember {
     pub qp: *mut ibv_qp,
     pub cq: *mut ibv_cq,
     pub mr: *mut ibv_mr,
     pub buf: Vec<u8>,
 }
 
-impl Member {
-    pub fn new(net: &Net) -> Member {
-        Member::with(net, QKEY)
+impl GroupMember {
+    pub fn new(net: &Net) -> GroupMember {
+        GroupMember::with(net, QKEY)
     }
 
-    pub fn with(net: &Net, qkey: u32) -> Member {
+    pub fn with(net: &Net, qkey: u32) -> GroupMember {
         let cq = net.cq(256);
-        Member::of(net, net.qp_of(UD, cq), cq, qkey)
+        GroupMember::from_qp(net, net.qp_of(UD, cq), cq, qkey)
     }
 
-    pub fn of(net: &Net, qp: *mut ibv_qp, cq: *mut ibv_cq, qkey: u32) -> Member {
-        net.connect(qp, 0, Config { qkey, ..Config::default() });
+    pub fn from_qp(net: &Net, qp: *mut ibv_qp, cq: *mut ibv_cq, qkey: u32) -> GroupMember {
+        net.connect(qp, 0, ConnectConfig { qkey, ..ConnectConfig::default() });
         let mut buf = vec![0; 64 * SLOT];
         let mr = net.mr(&mut buf, RW);
-        Member { qp, cq, mr, buf }
+        GroupMember { qp, cq, mr, buf }
     }
 
     pub fn num(&self) -> u32 {

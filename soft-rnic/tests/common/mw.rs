@@ -66,13 +66,13 @@ pub fn post_list(qp: *mut ibv_qp, list: &mut [ibv_send_wr]) -> c_int {
     post_send(qp, &mut list[0])
 }
 
-impl Pair {
+impl QpPair {
     /// A pair whose second end has a region that windows can be bound to, instead of the plain one.
-    pub fn bindable() -> Pair {
-        Pair::new().with_bindable()
+    pub fn bindable() -> QpPair {
+        QpPair::new().with_bindable()
     }
 
-    pub fn with_bindable(mut self) -> Pair {
+    pub fn with_bindable(mut self) -> QpPair {
         self.net.dereg(self.mr[1]);
         let mut bytes = core::mem::take(&mut self.buf[1]);
         self.mr[1] = self.net.mr(&mut bytes, BINDABLE);

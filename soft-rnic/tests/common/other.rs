@@ -1,6 +1,6 @@
 //! The other process of a test: this very program, started again.
 //!
-//! Both ends do the same: they make an [`End`], tell each other of it by lines over the
+//! Both ends do the same: they make a [`NearEnd`], tell each other of it by lines over the
 //! child's standard streams, and connect.
 
 use std::io::{BufRead, BufReader, Write};
@@ -13,8 +13,8 @@ pub const ROLE: &str = "SOFT_RNIC_TEST_ROLE";
 const MARK: &str = "@@";
 
 /// For a peer that lives, or whose death the device sees.
-pub fn patient() -> Config {
-    Config::PATIENT
+pub fn patient() -> ConnectConfig {
+    ConnectConfig::PATIENT
 }
 
 /// Returns the role of this process, if it was started by a test.
@@ -165,7 +165,7 @@ impl Shareable {
 }
 
 /// One end: a queue pair, and two kinds of memory.
-pub struct End {
+pub struct NearEnd {
     pub net: Net,
     pub cq: *mut ibv_cq,
     pub qp: *mut ibv_qp,
@@ -185,22 +185,22 @@ pub struct Far {
 
 pub const BYTES: usize = 1 << 20;
 
-impl End {
-    pub fn new(kind: ibv_qp_type) -> End {
+impl NearEnd {
+    pub fn new(kind: ibv_qp_type) -> NearEnd {
         let net = Net::new();
         let cq = net.cq(1024);
-        End::on(kind, net, cq)
+        NearEnd::on(kind, net, cq)
     }
 
-    pub fn on(kind: ibv_qp_type, net: Net, cq: *mut ibv_cq) -> End {
+    pub fn on(kind: ibv_qp_type, net: Net, cq: *mut ibv_cq) -> NearEnd {
         let qp = net.qp_of(kind, cq);
         // Receives can be posted from now on.
-        let ((attr, mask), _, _) = net.steps_of(kind, 0, Config::default());
+        let ((attr, mask), _, _) = net.steps_of(kind, 0, ConnectConfig::default());
         assert_eq!(net.modify(qp, attr, mask), 0);
         let shared = Shareable::new(BYTES);
         let mut heap = vec![0; BYTES];
         let mr = [net.mr(shared.bytes, RW), net.mr(&mut heap, RW)];
-        End { net, cq, qp, shared, heap, mr }
+        NearEnd { net, cq, qp, shared, heap, mr }
     }
 
     pub fn say(&self) -> String {
@@ -211,7 +211,7 @@ impl End {
         }
     }
 
-    pub fn connect(&self, far: Far, config: Config) {
+    pub fn connect(&self, far: Far, config: ConnectConfig) {
         self.net.connect(self.qp, far.num, config);
     }
 
@@ -267,7 +267,7 @@ impl Far {
 
 /// Meets the other process: both ends are connected. This one is before the other one can send,
 /// which has 3 ms for that if its peer is to die.
-pub fn join(end: &End, other: &mut Other, config: Config) -> Far {
+pub fn join(end: &NearEnd, other: &mut Other, config: ConnectConfig) -> Far {
     let far = Far::parse(&other.hear());
     end.connect(far, config);
     other.say(&end.say());
@@ -276,7 +276,7 @@ pub fn join(end: &End, other: &mut Other, config: Config) -> Far {
 }
 
 /// The same, in the other process.
-pub fn join_as_other(end: &End, config: Config) -> Far {
+pub fn join_as_other(end: &NearEnd, config: ConnectConfig) -> Far {
     say(&end.say());
     let far = Far::parse(&hear().unwrap());
     end.connect(far, config);

@@ -10,15 +10,15 @@ pub const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 pub const PAGE: usize = 4096;
 
 /// Pages of this process.
-pub struct Pages {
+pub struct MappedPages {
     pub at: *mut u8,
     pub n: usize,
 }
 
 // SAFETY: addresses; the tests order their accesses.
-unsafe impl Send for Pages {}
+unsafe impl Send for MappedPages {}
 // SAFETY: `at` is an address; the tests order their accesses.
-unsafe impl Sync for Pages {}
+unsafe impl Sync for MappedPages {}
 
 const RW_PAGE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 const ANONYMOUS: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -30,17 +30,17 @@ fn next_place() -> *mut u8 {
     NEXT.fetch_add(1 << 30, Ordering::Relaxed) as *mut u8
 }
 
-impl Pages {
+impl MappedPages {
     /// Anonymous memory.
-    pub fn new(n: usize) -> Pages {
-        let pages = Pages { at: next_place(), n };
+    pub fn new(n: usize) -> MappedPages {
+        let pages = MappedPages { at: next_place(), n };
         pages.map_at(0, n, ANONYMOUS | libc::MAP_FIXED_NOREPLACE, -1);
         pages
     }
 
     /// Maps a file, from its first byte on.
-    pub fn of(file: &impl std::os::fd::AsRawFd, n: usize) -> Pages {
-        let pages = Pages { at: next_place(), n };
+    pub fn map_file(file: &impl std::os::fd::AsRawFd, n: usize) -> MappedPages {
+        let pages = MappedPages { at: next_place(), n };
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
         pages.map_at(0, n, flags, file.as_raw_fd());
         pages
@@ -95,7 +95,7 @@ impl Pages {
     }
 }
 
-impl Drop for Pages {
+impl Drop for MappedPages {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own.
         unsafe { libc::munmap(self.at.cast(), self.n * PAGE) };
@@ -104,8 +104,8 @@ impl Drop for Pages {
 
 /// Returns the configuration of queue pairs with requests that reach on-demand memory: on a
 /// network, a page that has to be paged in first is answered as a missing receive request is.
-pub fn waits_for_pages() -> Config {
-    Config::PATIENT
+pub fn waits_for_pages() -> ConnectConfig {
+    ConnectConfig::PATIENT
 }
 
 /// Registers addresses, with or without memory behind them; or the errno.
@@ -116,7 +116,7 @@ pub fn register(net: &Net, (addr, len): (u64, usize), access: u32) -> Result<*mu
 }
 
 /// An on-demand region of all pages.
-pub fn explicit(net: &Net, pages: &Pages, access: u32) -> *mut ibv_mr {
+pub fn explicit(net: &Net, pages: &MappedPages, access: u32) -> *mut ibv_mr {
     register(net, (pages.addr(0), pages.n * PAGE), access | ON_DEMAND).unwrap()
 }
 
@@ -126,7 +126,7 @@ pub fn implicit(net: &Net, access: u32) -> *mut ibv_mr {
 }
 
 /// `len` bytes of pages, by the key of a region.
-pub fn piece(pages: &Pages, mr: *mut ibv_mr, offset: usize, len: u32) -> ibv_sge {
+pub fn piece(pages: &MappedPages, mr: *mut ibv_mr, offset: usize, len: u32) -> ibv_sge {
     // SAFETY: the region is alive.
     ibv_sge { addr: pages.addr(offset), length: len, lkey: unsafe { (*mr).lkey } }
 }

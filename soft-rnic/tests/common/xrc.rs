@@ -162,7 +162,7 @@ impl Xrc {
         FarXrc { send, recv, srq: srq_num(self.srq), addr: mr.addr as u64, rkey: mr.rkey }
     }
 
-    pub fn connect(&self, far: FarXrc, config: Config) {
+    pub fn connect(&self, far: FarXrc, config: ConnectConfig) {
         self.net.connect(self.recv, far.send, config);
         self.net.connect(self.send, far.recv, config);
     }
@@ -230,7 +230,7 @@ impl Xrc {
 }
 
 /// Two ends in this process, connected both ways.
-pub fn two(config: Config) -> [Xrc; 2] {
+pub fn two(config: ConnectConfig) -> [Xrc; 2] {
     let ends = [Xrc::new(), Xrc::new()];
     ends[0].connect(ends[1].near(), config);
     ends[1].connect(ends[0].near(), config);
@@ -238,7 +238,7 @@ pub fn two(config: Config) -> [Xrc; 2] {
 }
 
 /// Meets the other process.
-pub fn join(end: &Xrc, other: &mut Other, config: Config) -> FarXrc {
+pub fn join(end: &Xrc, other: &mut Other, config: ConnectConfig) -> FarXrc {
     let far = parse(&other.hear());
     other.say(&line(end.near()));
     end.connect(far, config);
@@ -247,7 +247,7 @@ pub fn join(end: &Xrc, other: &mut Other, config: Config) -> FarXrc {
 }
 
 /// The same, in the other process.
-pub fn join_as_other(end: &Xrc, config: Config) -> FarXrc {
+pub fn join_as_other(end: &Xrc, config: ConnectConfig) -> FarXrc {
     say(&line(end.near()));
     let far = parse(&hear().unwrap());
     end.connect(far, config);
@@ -266,8 +266,8 @@ fn parse(said: &str) -> FarXrc {
 }
 
 /// Long enough for a machine that is busy, and it repeats for ever.
-pub fn patient() -> Config {
-    Config { access: RW, ..Config::PATIENT }
+pub fn patient() -> ConnectConfig {
+    ConnectConfig { access: RW, ..ConnectConfig::PATIENT }
 }
 
 /// All operations at the other end, whose first memory is known; `at` reads its bytes.

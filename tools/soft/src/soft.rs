@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::Context;
 use base::cli::CommonArgs;
 use base::outcome::{CommandError, CommandResult, usage};
-use soft_rnic::faults::Plan;
+use soft_rnic::faults::FaultPlan;
 
 use crate::cli::SoftArgs;
 
@@ -83,13 +83,13 @@ fn trace(file: &Path) -> Result<PathBuf, CommandError> {
 }
 
 /// The faults that a text asks for.
-fn plan(text: &str) -> Result<Plan, CommandError> {
+fn plan(text: &str) -> Result<FaultPlan, CommandError> {
     text.parse().map_err(|e| usage(format!("--faults {text}: {e}")))
 }
 
 /// The text of a plan, with a seed that all processes of the program share. One that had to be
 /// drawn is said, so that the same faults can be asked for again; where nothing is drawn, none is.
-fn seeded((text, plan): (&str, &Plan)) -> String {
+fn seeded((text, plan): (&str, &FaultPlan)) -> String {
     if plan.seed().is_some() || !plan.draws() {
         return text.to_owned();
     }

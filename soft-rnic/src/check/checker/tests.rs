@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn what_is_alive_is_reported_by_kind() {
-    let checker = Checker::new(Fails::Never, Record::default());
+    let checker = Checker::new(FailurePolicy::Never, RecordFile::default());
     (1..=10).for_each(|id| checker.made(Object::QueuePair, id, None));
     checker.gone(Object::QueuePair, 10);
     for _ in 0..2 {
@@ -11,7 +11,7 @@ fn what_is_alive_is_reported_by_kind() {
     checker.gone(Object::ProtectionDomain, 0);
     checker.made(Object::Channel, 5, None);
     checker.gone(Object::Channel, 5);
-    let left: Leftovers = Box::new(|| vec![(Kind::Unpolled, "3 completions".into())]);
+    let left: Leftovers = Box::new(|| vec![(ReportKind::Unpolled, "3 completions".into())]);
     checker.made(Object::CompletionQueue, 1, Some(left));
     assert_eq!(checker.finish(), (0, 4));
 }

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn readers_share_and_writers_contest() {
-    let mut claims = Claims::default();
+    let mut claims = OutstandingClaims::default();
     assert!(!claims.add((10, 20), false));
     assert!(!claims.add((10, 20), false));
     assert!(!claims.add((15, 30), false));
@@ -17,7 +17,7 @@ fn readers_share_and_writers_contest() {
 
 #[test]
 fn the_same_bytes_are_contested_by_a_second_writer() {
-    let mut claims = Claims::default();
+    let mut claims = OutstandingClaims::default();
     assert!(!claims.add((10, 20), true));
     assert!(claims.add((10, 20), true));
     claims.remove((10, 20), true);
@@ -31,7 +31,7 @@ fn the_same_bytes_are_contested_by_a_second_writer() {
 
 #[test]
 fn what_others_may_write_to_is_contested_while_it_is_claimed() {
-    let mut claims = Claims::default();
+    let mut claims = OutstandingClaims::default();
     claims.add((10, 20), true);
     claims.add((20, 30), true);
     assert!(claims.has_any_of((29, 40)) && claims.has_any_of((0, 11)));
@@ -45,7 +45,7 @@ fn what_others_may_write_to_is_contested_while_it_is_claimed() {
 /// A long claim that begins far before is found.
 #[test]
 fn a_long_claim_is_found() {
-    let mut claims = Claims::default();
+    let mut claims = OutstandingClaims::default();
     claims.add((0, 1000), false);
     (0..9).for_each(|i| _ = claims.add((i * 100, i * 100 + 1), false));
     assert!(claims.add((990, 995), true) && claims.is_contested((0, 1000)));

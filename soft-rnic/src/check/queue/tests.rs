@@ -4,13 +4,13 @@ use super::*;
 
 const ROOM: u32 = 4;
 
-fn receive(wr_id: u64) -> Posted {
-    Posted { wr_id, operation: "RECV", ..Posted::default() }
+fn receive(wr_id: u64) -> PostedWr {
+    PostedWr { wr_id, operation: "RECV", ..PostedWr::default() }
 }
 
-fn queue(checker: &Arc<Checker>, shared: Option<Arc<Receives>>) -> (Queue, Arc<Completions>) {
-    let cq = Arc::new(Completions::new(checker, ROOM));
-    (Queue::new(checker, 1, [None, Some(Arc::clone(&cq))], shared), cq)
+fn queue(checker: &Arc<Checker>, shared: Option<Arc<RecvAccount>>) -> (QpAccount, Arc<CqAccount>) {
+    let cq = Arc::new(CqAccount::new(checker, ROOM));
+    (QpAccount::new(checker, 1, [None, Some(Arc::clone(&cq))], shared), cq)
 }
 
 /// As many requests as the completion queue has room for are outstanding all the time, and one
@@ -57,7 +57,7 @@ fn a_receive_that_is_taken_while_one_is_posted_counts_once() {
 #[test]
 fn a_shared_receive_counts_where_it_completes() {
     let checker = Checker::of_a_test();
-    let shared = Receives::new(&checker, "SRQ 1".into());
+    let shared = RecvAccount::new(&checker, "SRQ 1".into());
     let (first, first_cq) = queue(&checker, Some(Arc::clone(&shared)));
     (0..ROOM.into()).for_each(|id| shared.post(receive(id)));
     // Also at one that is added later.

@@ -4,13 +4,13 @@ use super::*;
 fn a_line_is_read_as_it_was_written() {
     let file = std::env::temp_dir().join(format!("record-{}", std::process::id()));
     std::fs::write(&file, b"").unwrap();
-    let record = || Record { file: Some(file.clone().into()), ..Record::default() };
+    let record = || RecordFile { file: Some(file.clone().into()), ..RecordFile::default() };
     let one = record();
-    one.mark(Mark::Checked, "a program").unwrap();
-    one.mark(Mark::Finding, "f n 7").unwrap();
-    record().mark(Mark::Note, "").unwrap();
+    one.mark(RecordMark::Checked, "a program").unwrap();
+    one.mark(RecordMark::Finding, "f n 7").unwrap();
+    record().mark(RecordMark::Note, "").unwrap();
     let all = read(std::fs::File::open(&file).unwrap()).unwrap();
-    let of = Checked {
+    let of = CheckedProcess {
         process: std::process::id(),
         program: "a program".into(),
         findings: vec!["f n 7".into()],
@@ -19,9 +19,9 @@ fn a_line_is_read_as_it_was_written() {
     assert_eq!(all, [of]);
     std::fs::remove_file(&file).unwrap();
     let gone = record();
-    assert!(gone.mark(Mark::Note, "").is_err());
-    assert!(gone.mark(Mark::Note, "").is_ok(), "it is said once");
-    Record::default().mark(Mark::Note, "").unwrap();
+    assert!(gone.mark(RecordMark::Note, "").is_err());
+    assert!(gone.mark(RecordMark::Note, "").is_ok(), "it is said once");
+    RecordFile::default().mark(RecordMark::Note, "").unwrap();
 }
 
 #[test]

@@ -2,15 +2,15 @@ use super::*;
 
 #[test]
 fn each_kind_is_there_once() {
-    assert!(Kind::ALL.iter().enumerate().all(|(i, kind)| *kind as usize == i));
-    assert!(Kind::Unacknowledged.is_finding() && !Kind::Overlaps.is_finding());
+    assert!(ReportKind::ALL.iter().enumerate().all(|(i, kind)| *kind as usize == i));
+    assert!(ReportKind::Unacknowledged.is_finding() && !ReportKind::Overlaps.is_finding());
 }
 
 #[test]
 fn all_are_counted() {
-    let report = Report::default();
-    (0..LINES + 3).for_each(|_| report.say(Kind::Overlaps, || "overlaps".into()));
-    report.say(Kind::TooSmall, || "too small".into());
+    let report = CheckReport::default();
+    (0..LINES + 3).for_each(|_| report.say(ReportKind::Overlaps, || "overlaps".into()));
+    report.say(ReportKind::TooSmall, || "too small".into());
     assert_eq!(report.sum_up(), (1, LINES + 3));
 }
 

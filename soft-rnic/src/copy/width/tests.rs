@@ -25,7 +25,7 @@ fn the_store_width_follows_from_the_processor_design() {
     ];
     for (name, &vendor, [avx2, vaes, avx512f, has_e_cores], width) in processors {
         let processor = Processor { vendor, avx2, vaes, avx512f, has_e_cores };
-        assert_eq!(Width::of(&processor), width, "{name}");
+        assert_eq!(Width::for_processor(&processor), width, "{name}");
     }
 }
 

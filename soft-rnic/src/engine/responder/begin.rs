@@ -5,38 +5,38 @@ use std::sync::Arc;
 
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::{
-    Begun, Data, Delivery, LATER, Refusal, SENDER_LOST, Unfit,
+    Begun, DeliveryRefusal, LATER, PayloadState, RequestDelivery, SENDER_LOST, Unfit,
 };
 use crate::limits;
 use crate::memory::lists::{resolve, resolve_one};
 use crate::memory::mr_table::{LOCAL_WRITE, ON_DEMAND};
-use crate::memory::on_demand::Piece;
-use crate::memory::span::{Hold, Span};
-use crate::objects::misuse::Asked;
-use crate::objects::state::{Qp, Responder};
-use crate::queues::qp_state::Transport;
+use crate::memory::on_demand::OnDemandPiece;
+use crate::memory::span::{Hold, MemSpan};
+use crate::objects::misuse::NamedMemory;
+use crate::objects::state::{Qp, ResponderState};
+use crate::queues::qp_state::QpTransport;
 use crate::queues::recv_ring::RecvRequest;
-use crate::queues::wqe::{Op, Wqe};
-use crate::reason::Reason;
+use crate::queues::wqe::{SqOp, Wqe};
+use crate::reason::WcReason;
 
-const TOO_LONG: Unfit = (Reason::ReceiveShort, Reason::PeerReceiveShort);
+const TOO_LONG: Unfit = (WcReason::ReceiveShort, WcReason::PeerReceiveShort);
 /// The key to be invalidated is not that of a window which is bound to this queue pair.
-const NOT_BOUND: Unfit = (Reason::ReceiveInvalidate, Reason::PeerWindow);
+const NOT_BOUND: Unfit = (WcReason::ReceiveInvalidate, WcReason::PeerWindow);
 
 /// Reports whether a queue pair takes a request of a connection, from this queue pair with this
 /// PSN.
 #[inline]
-pub(super) fn expects(peer: &Qp, responder: &Responder, from_qpn: u32, psn: u32) -> bool {
+pub(super) fn expects(peer: &Qp, responder: &ResponderState, from_qpn: u32, psn: u32) -> bool {
     // An unreliable connection takes up with any message that begins, and its
     // packets do not name the queue pair that sent them.
-    let this_one =
-        (responder.dest_qpn == from_qpn && responder.psn == psn) || peer.transport == Transport::Uc;
+    let this_one = (responder.dest_qpn == from_qpn && responder.psn == psn)
+        || peer.transport == QpTransport::Uc;
     peer.state().receives() && this_one && responder.peer_is_here
 }
 
 /// Reports whether the target of an operation on a word is aligned for it.
 #[inline(always)]
-fn is_aligned(target: &Span<'_>) -> bool {
+fn is_aligned(target: &MemSpan<'_>) -> bool {
     target.ptr().addr().is_multiple_of(8)
 }
 
@@ -46,7 +46,7 @@ fn is_aligned(target: &Span<'_>) -> bool {
 pub(crate) fn permits(
     access: u32,
     dest_rd_atomic: u32,
-    op: Op,
+    op: SqOp,
     (remote_addr, len): (u64, u64),
 ) -> bool {
     let responds = !op.is_response() || dest_rd_atomic > 0;
@@ -59,14 +59,14 @@ pub(crate) fn permits(
 pub(crate) fn why_not_permitted(
     access: u32,
     dest_rd_atomic: u32,
-    op: Op,
+    op: SqOp,
     asked: (u64, u64),
-) -> Reason {
+) -> WcReason {
     match () {
-        () if access & op.remote_access() == 0 => Reason::PeerFlags,
-        () if op.is_response() && dest_rd_atomic == 0 => Reason::PeerReads,
-        () if !permits(u32::MAX, 1, op, asked) => Reason::PeerWord,
-        () => Reason::PeerInvalid,
+        () if access & op.remote_access() == 0 => WcReason::PeerFlags,
+        () if op.is_response() && dest_rd_atomic == 0 => WcReason::PeerReads,
+        () if !permits(u32::MAX, 1, op, asked) => WcReason::PeerWord,
+        () => WcReason::PeerInvalid,
     }
 }
 
@@ -77,9 +77,9 @@ pub(crate) fn why_not_permitted(
 pub(crate) fn find_rare<'m>(
     qp: &Qp,
     hold: Hold<'m>,
-    (op, pd): (Op, u32),
+    (op, pd): (SqOp, u32),
     (rkey, addr, len): (u32, u64, u64),
-) -> Option<Piece<'m>> {
+) -> Option<OnDemandPiece<'m>> {
     let (mrs, access) = (&qp.pd.context.device.mrs, op.remote_access());
     match mrs.check(hold, rkey, pd, addr, len, access | ON_DEMAND) {
         Some(span) => Some((span, true)),
@@ -87,23 +87,23 @@ pub(crate) fn find_rare<'m>(
     }
 }
 
-impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
+impl<'d, const XRC: usize> RequestDelivery<'d, '_, XRC> {
     /// Checks the request, and takes the receive request that it uses up.
     #[inline(always)]
-    pub(super) fn begin(&mut self, op: Op) -> Result<Begun<'d>, Refusal> {
+    pub(super) fn begin(&mut self, op: SqOp) -> Result<Begun<'d>, DeliveryRefusal> {
         if !self.is_expected() {
-            return Err(Refusal::Unexpected);
+            return Err(DeliveryRefusal::Unexpected);
         }
         if let [None] = self.named[..] {
-            return Err(Refusal::Denied(Reason::PeerQueue));
+            return Err(DeliveryRefusal::Denied(WcReason::PeerQueue));
         }
-        if op == Op::Send {
+        if op == SqOp::Send {
             return Ok(Begun { wr_id: Some(self.take_receive(true)?), target: None });
         }
-        let takes_receive = op == Op::Write && self.message.wqe.imm.is_some();
+        let takes_receive = op == SqOp::Write && self.message.wqe.imm.is_some();
         // Before the memory: a refusal does not use the receive request up.
         if takes_receive && !self.is_receive_ready() {
-            return Err(Refusal::NotReady);
+            return Err(DeliveryRefusal::NotReady);
         }
         let pd = self.named().map_or(self.peer.pd.id, |srq| srq.pd.id);
         let target = self.target(op, pd)?;
@@ -121,7 +121,7 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     }
 
     fn expects_datagram(&self, qkey: u32) -> bool {
-        let receives = self.peer.transport == Transport::Ud && self.peer.state().receives();
+        let receives = self.peer.transport == QpTransport::Ud && self.peer.state().receives();
         if receives && self.responder.qkey != qkey {
             // Relaxed: a statistic.
             self.peer.pd.context.device.qkey_violations.fetch_add(1, Ordering::Relaxed);
@@ -141,12 +141,12 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// data its buffers are checked, and their pieces put into `room`. The slot is
     /// free before the completion is visible: an application that sees it may post again.
     #[inline(always)]
-    pub(super) fn take_receive(&mut self, with_data: bool) -> Result<u64, Refusal> {
+    pub(super) fn take_receive(&mut self, with_data: bool) -> Result<u64, DeliveryRefusal> {
         let peer: &Arc<Qp> = self.peer;
         match self.srq() {
             None => {
                 let front = peer.rq.front(&mut self.responder.consumer);
-                let request = front.ok_or(Refusal::NotReady)?;
+                let request = front.ok_or(DeliveryRefusal::NotReady)?;
                 let (wr_id, fits) = self.fit(&request, with_data);
                 if self.takes(fits)? {
                     peer.rq.pop(&mut self.responder.consumer);
@@ -154,11 +154,15 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
                         self.check_taken();
                     }
                 }
-                fits.map_or_else(|unfit| Err(Refusal::Unfit { wr_id, unfit }), |()| Ok(wr_id))
+                fits.map_or_else(
+                    |unfit| Err(DeliveryRefusal::Unfit { wr_id, unfit }),
+                    |()| Ok(wr_id),
+                )
             }
             Some(srq) => {
                 let mut taker = srq.taker.lock();
-                let request = srq.ring.front(&mut taker.consumer).ok_or(Refusal::NotReady)?;
+                let request =
+                    srq.ring.front(&mut taker.consumer).ok_or(DeliveryRefusal::NotReady)?;
                 let (wr_id, fits) = self.fit(&request, with_data);
                 if self.takes(fits)? {
                     srq.ring.pop(&mut taker.consumer);
@@ -170,7 +174,10 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
                     }
                     srq.check_limit(&mut taker);
                 }
-                fits.map_or_else(|unfit| Err(Refusal::Unfit { wr_id, unfit }), |()| Ok(wr_id))
+                fits.map_or_else(
+                    |unfit| Err(DeliveryRefusal::Unfit { wr_id, unfit }),
+                    |()| Ok(wr_id),
+                )
             }
         }
     }
@@ -179,13 +186,13 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// is too long leaves it to a shorter one, and is dropped itself (class D of the
     /// specification's responder errors).
     #[inline(always)]
-    fn takes(&mut self, fits: Result<(), Unfit>) -> Result<bool, Refusal> {
+    fn takes(&mut self, fits: Result<(), Unfit>) -> Result<bool, DeliveryRefusal> {
         match fits {
-            Ok(()) if self.data == Data::AtHand => Ok(true),
+            Ok(()) if self.data == PayloadState::AtHand => Ok(true),
             Ok(()) => self.takes_rare(),
-            Err(SENDER_LOST) => Err(Refusal::Lost),
-            Err(LATER) => Err(Refusal::Later),
-            Err(TOO_LONG) if !self.peer.transport.is_reliable() => Err(Refusal::NotReady),
+            Err(SENDER_LOST) => Err(DeliveryRefusal::Lost),
+            Err(LATER) => Err(DeliveryRefusal::Later),
+            Err(TOO_LONG) if !self.peer.transport.is_reliable() => Err(DeliveryRefusal::NotReady),
             Err(_) => Ok(true),
         }
     }
@@ -236,14 +243,14 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// The memory that the request names, if this domain may access it so. No key is needed for
     /// none.
     #[inline(always)]
-    fn target(&mut self, op: Op, pd: u32) -> Result<Option<Span<'d>>, Refusal> {
+    fn target(&mut self, op: SqOp, pd: u32) -> Result<Option<MemSpan<'d>>, DeliveryRefusal> {
         let wqe = self.message.wqe;
         let dest_rd_atomic = self.responder.max_dest_rd_atomic.into();
         let len = self.message.len;
         if !permits(self.responder.access, dest_rd_atomic, op, (wqe.remote_addr, len)) {
             let asked = (wqe.remote_addr, len);
             let reason = why_not_permitted(self.responder.access, dest_rd_atomic, op, asked);
-            return Err(Refusal::Denied(reason));
+            return Err(DeliveryRefusal::Denied(reason));
         }
         if len == 0 {
             return Ok(None);
@@ -253,7 +260,7 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
         match mrs.check(hold, wqe.rkey, pd, wqe.remote_addr, len, access) {
             None => self.target_rare(op, pd, len),
             Some(target) if op.is_word() && !is_aligned(&target) => {
-                Err(Refusal::Denied(Reason::PeerWord))
+                Err(DeliveryRefusal::Denied(WcReason::PeerWord))
             }
             Some(target) => Ok(Some(target)),
         }
@@ -263,16 +270,21 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// region, or of a memory window.
     #[cold]
     #[inline(never)]
-    fn target_rare(&mut self, op: Op, pd: u32, len: u64) -> Result<Option<Span<'d>>, Refusal> {
+    fn target_rare(
+        &mut self,
+        op: SqOp,
+        pd: u32,
+        len: u64,
+    ) -> Result<Option<MemSpan<'d>>, DeliveryRefusal> {
         let (peer, Wqe { rkey, remote_addr: addr, .. }) = (self.peer, *self.message.wqe);
         let found = find_rare(peer, self.room.hold(), (op, pd), (rkey, addr, len));
         let found = found.ok_or_else(|| {
-            let asked = Asked { op, rkey, addr, len };
-            Refusal::Denied(peer.why_denied(self.message.from_qpn, pd, &asked))
+            let asked = NamedMemory { op, rkey, addr, len };
+            DeliveryRefusal::Denied(peer.why_denied(self.message.from_qpn, pd, &asked))
         });
         match found? {
             (target, _) if op.is_word() && !is_aligned(&target) => {
-                Err(Refusal::Denied(Reason::PeerWord))
+                Err(DeliveryRefusal::Denied(WcReason::PeerWord))
             }
             (target, true) => self.reach_on_demand(op, target).map(|()| None),
             (target, false) => Ok(Some(target)),

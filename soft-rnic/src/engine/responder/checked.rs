@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
-use crate::check::queue::{Posted, Queue, Receives};
-use crate::check::report::{Kind, number};
+use crate::check::queue::{PostedWr, QpAccount, RecvAccount};
+use crate::check::report::{ReportKind, number};
 use crate::engine::responder::datagram::GRH_LEN;
-use crate::engine::responder::delivery::Delivery;
+use crate::engine::responder::delivery::RequestDelivery;
 use crate::objects::state::Qp;
 use crate::queues::recv_ring::RecvRequest;
-use crate::queues::wqe::Op;
-use crate::reason::Reason;
+use crate::queues::wqe::SqOp;
+use crate::reason::WcReason;
 
-impl<const XRC: usize> Delivery<'_, '_, XRC> {
+impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
     /// The checked queue pair, and the queue that the message takes its receive request from.
-    fn checked(&self) -> Option<(&Queue, &Arc<Receives>)> {
+    fn checked(&self) -> Option<(&QpAccount, &Arc<RecvAccount>)> {
         let check = self.peer.check()?;
         let named = self.named().map(|srq| srq.check.as_ref());
         Some((check, named.unwrap_or(Some(&check.receives))?))
@@ -26,10 +26,10 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
     pub(super) fn check_taken(&self) {
         let Some((check, receives)) = self.checked() else { return };
         check.arrive(receives, |mut posted| {
-            if self.message.wqe.op == Op::Send {
-                self.peer.compare(check, &mut posted, Kind::WrittenWhilePosted);
+            if self.message.wqe.op == SqOp::Send {
+                self.peer.compare(check, &mut posted, ReportKind::WrittenWhilePosted);
             }
-            Posted { print: None, completes: true, ..posted }
+            PostedWr { print: None, completes: true, ..posted }
         });
     }
 
@@ -39,7 +39,7 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
     pub(super) fn check_filled(&self) {
         let Some((check, receives)) = self.checked() else { return };
         receives.with_first(|posted| {
-            self.peer.compare(check, posted, Kind::WrittenWhilePosted);
+            self.peer.compare(check, posted, ReportKind::WrittenWhilePosted);
             // What lies there from now on is the message's, or a part of one that was lost.
             posted.print = None;
         });
@@ -49,14 +49,14 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
     #[cold]
     pub(super) fn check_arrived(&self, is_success: bool) {
         let Some(check) = self.peer.check() else { return };
-        if is_success && self.message.wqe.op == Op::Send {
+        if is_success && self.message.wqe.op == SqOp::Send {
             check.with_last(|posted| self.peer.print_message(posted, self.len()));
         }
     }
 
     /// The device may not write to the buffers of a receive request, which are in this domain. Why.
     #[cold]
-    pub(super) fn check_buffer(&self, request: &RecvRequest<'_>) -> Reason {
+    pub(super) fn check_buffer(&self, request: &RecvRequest<'_>) -> WcReason {
         let sges: Vec<_> = (0..request.num_sge()).map(|i| request.sge(i)).collect();
         self.peer.check_buffer(request.wr_id(), (&sges, self.len()), request.pd())
     }
@@ -91,7 +91,7 @@ impl Qp {
             true => "",
             false => "; the message is dropped",
         };
-        check.checker.report.say(Kind::TooSmall, || {
+        check.checker.report.say(ReportKind::TooSmall, || {
             format!(
                 "RECV wr_id {wr_id:#x} on QP {:#x} is too small by {least}{}: it has room for {room}, \
                  and a message from QP {from:#x} has {needs}{more}{header}{dropped}",

@@ -8,19 +8,19 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{
-    BUFFERS_GONE, Begun, Data, Delivery, LATER, Refusal, SENDER_LOST, Unfit,
+    BUFFERS_GONE, Begun, DeliveryRefusal, LATER, PayloadState, RequestDelivery, SENDER_LOST, Unfit,
 };
 use crate::engine::responder::place::exchange;
 use crate::memory::lists::resolve_any;
 use crate::memory::mr_table::LOCAL_WRITE;
 use crate::memory::on_demand;
-use crate::memory::on_demand::{Gone, Piece, bring, copy, copy_word};
+use crate::memory::on_demand::{GoneSide, OnDemandPiece, bring, copy, copy_word};
 use crate::memory::paging::{Presence, presence};
-use crate::memory::span::Span;
-use crate::queues::outcome::Reply;
+use crate::memory::span::MemSpan;
+use crate::queues::outcome::PeerReply;
 use crate::queues::recv_ring::RecvRequest;
-use crate::queues::wqe::{Op, Wqe};
-use crate::reason::Reason;
+use crate::queues::wqe::{SqOp, Wqe};
+use crate::reason::WcReason;
 
 /// [`access`](super::place::access) where memory may have gone: that which the request names, or
 /// some of `local`, if this says so.
@@ -29,38 +29,42 @@ use crate::reason::Reason;
 /// As there.
 #[cold]
 pub(crate) unsafe fn access(
-    (there, may_be_gone): Piece<'_>,
-    local: (&[Span<'_>], bool),
-    op: Op,
+    (there, may_be_gone): OnDemandPiece<'_>,
+    local: (&[MemSpan<'_>], bool),
+    op: SqOp,
     wqe: &Wqe,
-) -> Result<(), Gone> {
+) -> Result<(), GoneSide> {
     let here = local.0.iter().copied();
     // SAFETY: both sides fit the request, and programs access them atomically only (see # Safety).
     let moved = unsafe {
         match op {
-            Op::Read => copy(local.0, core::iter::once(there)),
-            Op::Write | Op::Send => copy(&[there], here),
-            Op::BindMw | Op::LocalInv => Ok(()),
-            Op::AtomicWrite => return store((there, may_be_gone), local.0, wqe),
-            Op::CompareSwap | Op::FetchAdd => {
+            SqOp::Read => copy(local.0, core::iter::once(there)),
+            SqOp::Write | SqOp::Send => copy(&[there], here),
+            SqOp::BindMw | SqOp::LocalInv => Ok(()),
+            SqOp::AtomicWrite => return store((there, may_be_gone), local.0, wqe),
+            SqOp::CompareSwap | SqOp::FetchAdd => {
                 let old = change((there, may_be_gone), |word| exchange(word, wqe))?;
-                return copy_word(local.0, old).map_err(|_| Gone::Here);
+                return copy_word(local.0, old).map_err(|_| GoneSide::Here);
             }
         }
     };
-    moved.map_err(|_| blame(local, op == Op::Read, may_be_gone))
+    moved.map_err(|_| blame(local, op == SqOp::Read, may_be_gone))
 }
 
 /// An atomic write, of the requester's data or of what its request has of them.
 ///
 /// # Safety
 /// As [`access`].
-unsafe fn store(there: Piece<'_>, local: &[Span<'_>], wqe: &Wqe) -> Result<(), Gone> {
+unsafe fn store(
+    there: OnDemandPiece<'_>,
+    local: &[MemSpan<'_>],
+    wqe: &Wqe,
+) -> Result<(), GoneSide> {
     let mut word = wqe.compare_add;
     let here = local.iter().copied();
     // SAFETY: `local` fits the request (see # Safety), and `word` is a local variable.
-    unsafe { copy(&[Span::of_words(core::slice::from_mut(&mut word))], here) }
-        .map_err(|_| Gone::Here)?;
+    unsafe { copy(&[MemSpan::from_words(core::slice::from_mut(&mut word))], here) }
+        .map_err(|_| GoneSide::Here)?;
     // Release: a reader that sees the word sees what was written before it.
     let put = |at: &AtomicU64| at.swap(word, Ordering::AcqRel);
     // SAFETY: `there` was checked under a lock that the caller holds and deregistration waits for; it is an
@@ -75,29 +79,37 @@ unsafe fn store(there: Piece<'_>, local: &[Span<'_>], wqe: &Wqe) -> Result<(), G
 /// It was checked, under a lock that deregistration waits for, and is at a multiple of eight;
 /// programs access it atomically only.
 pub(crate) unsafe fn change(
-    (word, may_be_gone): Piece<'_>,
+    (word, may_be_gone): OnDemandPiece<'_>,
     change: impl FnOnce(&AtomicU64) -> u64,
-) -> Result<u64, Gone> {
+) -> Result<u64, GoneSide> {
     // SAFETY: `word` was checked under a lock that deregistration waits for, is at a multiple of
     // eight, and programs access it atomically only: this function's contract (see # Safety).
     unsafe {
         match may_be_gone {
-            true => on_demand::exchange(word, change).map_err(|_| Gone::There),
+            true => on_demand::exchange(word, change).map_err(|_| GoneSide::There),
             false => Ok(change(AtomicU64::from_ptr(word.ptr().cast()))),
         }
     }
 }
 
 /// Returns the side that has lost its memory.
-fn blame((local, may_be_gone): (&[Span<'_>], bool), is_written: bool, there_too: bool) -> Gone {
-    if may_be_gone && !(there_too && bring(local, is_written)) { Gone::Here } else { Gone::There }
+fn blame(
+    (local, may_be_gone): (&[MemSpan<'_>], bool),
+    is_written: bool,
+    there_too: bool,
+) -> GoneSide {
+    if may_be_gone && !(there_too && bring(local, is_written)) {
+        GoneSide::Here
+    } else {
+        GoneSide::There
+    }
 }
 
-impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
+impl<'d, const XRC: usize> RequestDelivery<'d, '_, XRC> {
     /// [`carry_out`](Self::carry_out) of a request whose own memory may have gone.
     #[cold]
     #[inline(never)]
-    pub(super) fn carry_out_on_demand(&mut self) -> Reply {
+    pub(super) fn carry_out_on_demand(&mut self) -> PeerReply {
         let op = self.message.wqe.op;
         let begun = match self.begin_on_demand(op) {
             Ok(begun) => begun,
@@ -109,46 +121,51 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// The checks of a request whose own memory may have gone. What it carries or asks for is in
     /// its place then, and only then a receive request is taken: what the requester has lost is no
     /// matter of its peer's.
-    fn begin_on_demand(&mut self, op: Op) -> Result<Begun<'d>, Refusal> {
-        self.data = if op == Op::Send { Data::MayBeGone } else { Data::Unread };
+    fn begin_on_demand(&mut self, op: SqOp) -> Result<Begun<'d>, DeliveryRefusal> {
+        self.data = if op == SqOp::Send { PayloadState::MayBeGone } else { PayloadState::Unread };
         let Begun { wr_id, target } = self.begin(op)?;
         if let Some(target) = target {
             self.writer.release();
             let (there, local) = ((target, false), (self.message.local, true));
             // SAFETY: as in `reach_on_demand`.
-            unsafe { access(there, local, op, self.message.wqe) }.map_err(|_| Refusal::Lost)?;
+            unsafe { access(there, local, op, self.message.wqe) }
+                .map_err(|_| DeliveryRefusal::Lost)?;
         }
-        if wr_id.is_none() || op == Op::Send {
+        if wr_id.is_none() || op == SqOp::Send {
             return Ok(Begun { wr_id, target: None });
         }
-        self.data = Data::AtHand;
+        self.data = PayloadState::AtHand;
         Ok(Begun { wr_id: Some(self.take_receive(false)?), target: None })
     }
 
     /// [`takes`](Self::takes) of a message whose data are not at hand.
     #[cold]
     #[inline(never)]
-    pub(super) fn takes_rare(&mut self) -> Result<bool, Refusal> {
-        if self.data == Data::Unread {
+    pub(super) fn takes_rare(&mut self) -> Result<bool, DeliveryRefusal> {
+        if self.data == PayloadState::Unread {
             return Ok(false);
         }
         self.check_filled();
-        self.fill(false).map_err(|_| Refusal::Lost)?;
+        self.fill(false).map_err(|_| DeliveryRefusal::Lost)?;
         self.room.clear();
         Ok(true)
     }
 
     /// Carries an operation on on-demand memory out, so that nothing is left to be placed. It is
     /// judged only if what it carries is not there.
-    pub(super) fn reach_on_demand(&mut self, op: Op, target: Span<'d>) -> Result<(), Refusal> {
-        match presence(self.message.pages, &[target], op != Op::Read) {
+    pub(super) fn reach_on_demand(
+        &mut self,
+        op: SqOp,
+        target: MemSpan<'d>,
+    ) -> Result<(), DeliveryRefusal> {
+        match presence(self.message.pages, &[target], op != SqOp::Read) {
             Presence::There => {}
-            Presence::Gone => return Err(Refusal::Denied(Reason::PeerGone)),
-            Presence::Unknown => return Err(Refusal::Later),
+            Presence::Gone => return Err(DeliveryRefusal::Denied(WcReason::PeerGone)),
+            Presence::Unknown => return Err(DeliveryRefusal::Later),
         }
         let message = self.message;
         // The value that an atomic write stores may be part of its request.
-        if message.local.is_empty() && op != Op::AtomicWrite {
+        if message.local.is_empty() && op != SqOp::AtomicWrite {
             return Ok(());
         }
         self.writer.release();
@@ -156,8 +173,8 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
         // SAFETY: both were checked; programs access them atomically only.
         let done = unsafe { access((target, true), local, op, message.wqe) };
         done.map_err(|gone| match gone {
-            Gone::Here => Refusal::Lost,
-            Gone::There => Refusal::Denied(Reason::PeerGone),
+            GoneSide::Here => DeliveryRefusal::Lost,
+            GoneSide::There => DeliveryRefusal::Denied(WcReason::PeerGone),
         })
     }
 
@@ -169,23 +186,23 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
         let (mrs, len) = (&self.peer.pd.context.device.mrs, self.len());
         let list = (0..request.num_sge()).map(|i| request.sge(i));
         let found = resolve_any(mrs, request.pd(), list, len, LOCAL_WRITE, &mut self.room);
-        let unfit = |it: &Self| (it.check_buffer(request), Reason::PeerReceiveBuffer);
+        let unfit = |it: &Self| (it.check_buffer(request), WcReason::PeerReceiveBuffer);
         found.ok_or_else(|| unfit(self))?;
         match presence(self.message.pages, self.room.as_slice(), true) {
             Presence::There => {}
             Presence::Gone => return Err(unfit(self)),
             Presence::Unknown => return Err(LATER),
         }
-        if self.data == Data::Unread {
+        if self.data == PayloadState::Unread {
             return Ok(());
         }
         let filled = self.fill(true);
         self.room.clear();
-        filled.map_err(|gone| if gone == Gone::Here { SENDER_LOST } else { BUFFERS_GONE })
+        filled.map_err(|gone| if gone == GoneSide::Here { SENDER_LOST } else { BUFFERS_GONE })
     }
 
     /// Copies a message to its buffers, which may have gone.
-    fn fill(&mut self, may_be_gone: bool) -> Result<(), Gone> {
+    fn fill(&mut self, may_be_gone: bool) -> Result<(), GoneSide> {
         // Others should not wait for the completion queue while pages are brought.
         self.writer.release();
         let message = self.message;
@@ -196,7 +213,7 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
                 None => copy(self.room.as_slice(), here),
                 Some((to, _)) => {
                     let mut header = grh(message, to, self.peer.pd.context.device.gid());
-                    let from = core::iter::once(Span::of(&mut header)).chain(here);
+                    let from = core::iter::once(MemSpan::from_slice(&mut header)).chain(here);
                     copy(self.room.as_slice(), from)
                 }
             }

@@ -5,11 +5,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 
 use crate::engine::responder::datagram::grh;
-use crate::engine::responder::delivery::{Begun, Delivery};
+use crate::engine::responder::delivery::{Begun, RequestDelivery};
 use crate::limits::LONG;
 use crate::memory::on_demand;
-use crate::memory::span::{Copying, Span, Spans, copy_pieces, copy_spans, copy_with_header};
-use crate::queues::wqe::{Op, Wqe};
+use crate::memory::span::{
+    BufferOwnership, MemSpan, Spans, copy_pieces, copy_spans, copy_with_header,
+};
+use crate::queues::wqe::{SqOp, Wqe};
 
 /// Carries an operation on memory out: `there` is what the request names, `local` the
 /// requester's.
@@ -18,22 +20,22 @@ use crate::queues::wqe::{Op, Wqe};
 /// Both sides are as long as the request, and may be accessed so; that of an operation on a word is
 /// aligned. Programs access them atomically only.
 #[inline(always)]
-pub(crate) unsafe fn access(there: Span<'_>, local: &[Span<'_>], op: Op, wqe: &Wqe) {
+pub(crate) unsafe fn access(there: MemSpan<'_>, local: &[MemSpan<'_>], op: SqOp, wqe: &Wqe) {
     // SAFETY: both sides fit the request, an operand that is a word is aligned, and programs access
     // them atomically only (see # Safety); a landing place may be polled, too.
     unsafe {
         match op {
-            Op::Read => copy_spans(local, &[there], Copying::Shared),
-            Op::Write | Op::Send => copy_spans(&[there], local, Copying::Shared),
-            Op::BindMw | Op::LocalInv => {}
-            Op::AtomicWrite => {
+            SqOp::Read => copy_spans(local, &[there], BufferOwnership::Shared),
+            SqOp::Write | SqOp::Send => copy_spans(&[there], local, BufferOwnership::Shared),
+            SqOp::BindMw | SqOp::LocalInv => {}
+            SqOp::AtomicWrite => {
                 // Release: a reader that sees the word sees what was written before it.
                 AtomicU64::from_ptr(there.ptr().cast()).store(word(local, wqe), Ordering::Release);
             }
-            Op::CompareSwap | Op::FetchAdd => {
+            SqOp::CompareSwap | SqOp::FetchAdd => {
                 let mut old = exchange(AtomicU64::from_ptr(there.ptr().cast()), wqe);
-                let old = Span::of_words(core::slice::from_mut(&mut old));
-                copy_spans(local, &[old], Copying::Shared);
+                let old = MemSpan::from_words(core::slice::from_mut(&mut old));
+                copy_spans(local, &[old], BufferOwnership::Shared);
             }
         }
     }
@@ -43,13 +45,13 @@ pub(crate) unsafe fn access(there: Span<'_>, local: &[Span<'_>], op: Op, wqe: &W
 ///
 /// # Safety
 /// `local` is empty, or may be accessed; programs access it atomically only.
-unsafe fn word(local: &[Span<'_>], wqe: &Wqe) -> u64 {
+unsafe fn word(local: &[MemSpan<'_>], wqe: &Wqe) -> u64 {
     let mut word = wqe.compare_add;
     if !local.is_empty() {
-        let to = Span::of_words(core::slice::from_mut(&mut word));
+        let to = MemSpan::from_words(core::slice::from_mut(&mut word));
         // SAFETY: `local` is not empty, so it may be accessed (see # Safety); `word` is a local
         // variable.
-        unsafe { copy_spans(&[to], local, Copying::Shared) };
+        unsafe { copy_spans(&[to], local, BufferOwnership::Shared) };
     }
     word
 }
@@ -58,7 +60,7 @@ unsafe fn word(local: &[Span<'_>], wqe: &Wqe) -> u64 {
 pub(crate) fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
     // AcqRel: an atomic synchronises all users of the word.
     let was = match wqe.op {
-        Op::FetchAdd => word.fetch_add(wqe.compare_add, Ordering::AcqRel),
+        SqOp::FetchAdd => word.fetch_add(wqe.compare_add, Ordering::AcqRel),
         _ => word
             .compare_exchange(wqe.compare_add, wqe.swap, Ordering::AcqRel, Ordering::Acquire)
             .unwrap_or_else(|seen| seen),
@@ -68,7 +70,10 @@ pub(crate) fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
 }
 
 /// Returns the pieces of a list behind its first `skip` bytes.
-pub(crate) fn behind<'s>(list: &'s [Span<'s>], mut skip: usize) -> impl Iterator<Item = Span<'s>> {
+pub(crate) fn behind<'s>(
+    list: &'s [MemSpan<'s>],
+    mut skip: usize,
+) -> impl Iterator<Item = MemSpan<'s>> {
     list.iter().filter_map(move |span| {
         let before = skip.min(span.len());
         skip -= before;
@@ -82,7 +87,11 @@ pub(crate) fn behind<'s>(list: &'s [Span<'s>], mut skip: usize) -> impl Iterator
 /// # Safety
 /// The list was checked, and the lock of the send queue is held since; programs access it
 /// atomically only: it may be polled.
-pub(crate) unsafe fn land(local: &Spans<'_>, offset: usize, from: Span<'_>) -> Result<(), Errno> {
+pub(crate) unsafe fn land(
+    local: &Spans<'_>,
+    offset: usize,
+    from: MemSpan<'_>,
+) -> Result<(), Errno> {
     let (to, from) = (behind(local.as_slice(), offset), core::iter::once(from));
     // SAFETY: `local` was checked, and the lock of the send queue, for which deregistration waits,
     // is held since; programs access it atomically only: this function's contract (see # Safety).
@@ -90,26 +99,26 @@ pub(crate) unsafe fn land(local: &Spans<'_>, offset: usize, from: Span<'_>) -> R
         match local.on_demand {
             true => on_demand::copy_pieces(to, from),
             false => {
-                copy_pieces(to, from, Copying::Shared);
+                copy_pieces(to, from, BufferOwnership::Shared);
                 Ok(())
             }
         }
     }
 }
 
-impl<const XRC: usize> Delivery<'_, '_, XRC> {
+impl<const XRC: usize> RequestDelivery<'_, '_, XRC> {
     /// Copies a part of a SEND to where it belongs.
-    pub(super) fn place_part(&mut self, offset: usize, part: Span<'_>) {
+    pub(super) fn place_part(&mut self, offset: usize, part: MemSpan<'_>) {
         self.writer.release();
         let room = behind(self.room.as_slice(), offset);
         // SAFETY: the receive request was checked, and its buffers are the device's while it is
         // posted, which it stays as long as the lock of its queue is held; the part is as well.
-        unsafe { copy_pieces(room, core::iter::once(part), Copying::Owned) }
+        unsafe { copy_pieces(room, core::iter::once(part), BufferOwnership::Owned) }
     }
 
     /// Copies what the request carries, or asks for.
     #[inline(always)]
-    pub(super) fn place(&mut self, op: Op, begun: &Begun<'_>) {
+    pub(super) fn place(&mut self, op: SqOp, begun: &Begun<'_>) {
         if self.message.len as usize >= LONG {
             // Others should not wait for the completion queue meanwhile.
             self.writer.release();
@@ -120,11 +129,11 @@ impl<const XRC: usize> Delivery<'_, '_, XRC> {
         unsafe {
             match (begun.target, self.message.to) {
                 (Some(target), _) => access(target, local, op, self.message.wqe),
-                (None, _) if op != Op::Send => {}
-                (None, None) => copy_spans(self.room.as_slice(), local, Copying::Owned),
+                (None, _) if op != SqOp::Send => {}
+                (None, None) => copy_spans(self.room.as_slice(), local, BufferOwnership::Owned),
                 (None, Some((to, _))) => {
                     let mut header = grh(self.message, to, self.peer.pd.context.device.gid());
-                    copy_with_header(self.room.as_slice(), Span::of(&mut header), local);
+                    copy_with_header(self.room.as_slice(), MemSpan::from_slice(&mut header), local);
                 }
             }
         }

@@ -6,39 +6,39 @@
 use std::sync::Arc;
 
 use crate::lock::Guard;
-use crate::memory::mr_table::{Held, LOCAL_WRITE};
-use crate::memory::span::Span;
+use crate::memory::mr_table::{HeldRegion, LOCAL_WRITE};
+use crate::memory::span::MemSpan;
 use crate::objects::cq::{CqWriter, Filling};
 use crate::objects::state::Qp;
-use crate::queues::recv_ring::{Consumer, RecvRing, Taker};
+use crate::queues::recv_ring::{RecvConsumer, RecvRing, SrqTaker};
 
 /// Most messages that are taken under the lock of a shared receive queue at a time.
 const AT_ONCE: u32 = 64;
 
 /// Messages of one sender, each into a receive request of one buffer.
-pub(crate) struct Run<'r, 'm> {
+pub(crate) struct MessageRun<'r, 'm> {
     peer: &'r Qp,
     ring: &'r RecvRing,
-    consumer: &'r mut Consumer,
+    consumer: &'r mut RecvConsumer,
     filling: Filling<'r>,
-    buffers: &'r mut Held<'m>,
+    buffers: &'r mut HeldRegion<'m>,
     /// Messages for which there are receive requests, and room for their completions.
     left: u32,
 }
 
-impl<'r, 'm> Run<'r, 'm> {
+impl<'r, 'm> MessageRun<'r, 'm> {
     /// At most `most` messages of `from`, which `peer` expects. `taker` keeps the lock of a
     /// shared receive queue.
     #[inline(always)]
     pub(crate) fn open<'a: 'r>(
         peer: &'a Arc<Qp>,
-        consumer: &'r mut Consumer,
+        consumer: &'r mut RecvConsumer,
         from: u32,
         most: u32,
         writer: &'r mut CqWriter<'a>,
-        taker: &'r mut Option<Guard<'a, Taker>>,
-        buffers: &'r mut Held<'m>,
-    ) -> Run<'r, 'm> {
+        taker: &'r mut Option<Guard<'a, SrqTaker>>,
+        buffers: &'r mut HeldRegion<'m>,
+    ) -> MessageRun<'r, 'm> {
         // What is checked is looked at one by one.
         let most = if peer.check().is_some() { 0 } else { most };
         let mut filling = writer.fill(&peer.recv_cq, peer.num, from);
@@ -52,7 +52,7 @@ impl<'r, 'm> Run<'r, 'm> {
             }
         };
         left = left.min(ring.known(consumer));
-        Run { peer, ring, consumer, filling, buffers, left }
+        MessageRun { peer, ring, consumer, filling, buffers, left }
     }
 
     #[inline(always)]
@@ -65,7 +65,7 @@ impl<'r, 'm> Run<'r, 'm> {
     /// # Safety
     /// Some are [`left`](Self::left).
     #[inline(always)]
-    pub(crate) unsafe fn begin(&mut self, len: u32) -> Option<(u64, Span<'m>)> {
+    pub(crate) unsafe fn begin(&mut self, len: u32) -> Option<(u64, MemSpan<'m>)> {
         // SAFETY: a receive request is left in `ring` (see # Safety).
         let (wr_id, buffer) = unsafe { self.ring.plain_front(self.consumer) }?;
         if len > buffer.length {

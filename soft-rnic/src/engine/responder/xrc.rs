@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::engine::responder::Session;
-use crate::engine::responder::delivery::Delivery;
-use crate::objects::cq::{Completion, CqWriter};
+use crate::engine::responder::ResponderSession;
+use crate::engine::responder::delivery::RequestDelivery;
+use crate::objects::cq::{CqEntry, CqWriter};
 use crate::objects::state::{Srq, XrcSrq};
 use crate::reason::Cause;
 
-impl Session<'_> {
+impl ResponderSession<'_> {
     /// The queue that a request names, if it is in the domain.
     pub(super) fn named(&self, srqn: u32) -> Option<Arc<Srq>> {
         let domain = self.peer.target.as_ref().map(|target| target.xrcd.domain.id);
@@ -21,7 +21,7 @@ impl Session<'_> {
     }
 }
 
-impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
+impl<'d, const XRC: usize> RequestDelivery<'d, '_, XRC> {
     #[inline(always)]
     pub(super) fn named(&self) -> Option<&'d Arc<Srq>> {
         self.named.first().copied().flatten()
@@ -36,7 +36,7 @@ impl<'d, const XRC: usize> Delivery<'d, '_, XRC> {
     /// Completes a receive request at the queue's completion queue. Where that is dead, the queue
     /// pair goes with it, as one that uses a dead queue itself.
     #[cold]
-    pub(super) fn complete_at(&mut self, srq: &Srq, completion: &Completion) {
+    pub(super) fn complete_at(&mut self, srq: &Srq, completion: &CqEntry) {
         let Some(XrcSrq { cq, .. }) = &srq.xrc else { return };
         // The writer's queue may be this one, and never are two locked.
         self.writer.release();

@@ -20,12 +20,12 @@ use verbs_sys::*;
 
 use crate::counters::Counters;
 use crate::engine::execution::{Execution, SqParts, packets};
-use crate::engine::responder::Session;
-use crate::engine::responder::run::Run;
-use crate::memory::mr_table::Held;
-use crate::memory::span::{Copying, copy_piece};
+use crate::engine::responder::ResponderSession;
+use crate::engine::responder::run::MessageRun;
+use crate::memory::mr_table::HeldRegion;
+use crate::memory::span::{BufferOwnership, copy_piece};
 use crate::objects::state::Qp;
-use crate::queues::requester::Requester;
+use crate::queues::requester::RequesterState;
 use crate::queues::wqe::{Wqe, plain};
 
 /// Executes the plain messages at the front of a list, and returns the first
@@ -38,7 +38,7 @@ use crate::queues::wqe::{Wqe, plain};
 pub(crate) unsafe fn run<'a>(
     qp: &'a Arc<Qp>,
     parts: &mut SqParts<'_>,
-    session: &mut Session<'a>,
+    session: &mut ResponderSession<'a>,
     execution: &mut Execution<'a>,
     mut wr: *mut ibv_send_wr,
 ) -> *mut ibv_send_wr {
@@ -48,7 +48,7 @@ pub(crate) unsafe fn run<'a>(
     }
     let SqParts { requester, counters, scratch } = parts;
     let hold = scratch.remote.hold();
-    let mut regions = [Held::new(hold), Held::new(hold)];
+    let mut regions = [HeldRegion::new(hold), HeldRegion::new(hold)];
     while !wr.is_null() && session.expects(qp.num, requester.psn) {
         // SAFETY: `wr` is not NULL, and heads the rest of a list of valid requests: this function's
         // contract (see # Safety).
@@ -78,19 +78,19 @@ pub(crate) unsafe fn run<'a>(
 #[inline(never)]
 unsafe fn stretch<'a, 'w>(
     qp: &'a Arc<Qp>,
-    requester: &mut Requester,
+    requester: &mut RequesterState,
     counters: &mut Counters,
-    session: &mut Session<'a>,
+    session: &mut ResponderSession<'a>,
     execution: &mut Execution<'a>,
-    [source, target]: &mut [Held<'_>; 2],
+    [source, target]: &mut [HeldRegion<'_>; 2],
     mut wr: *mut ibv_send_wr,
 ) -> (*mut ibv_send_wr, Option<(&'w ibv_send_wr, u32)>) {
     // Relaxed: a count that guards no memory.
     let used = requester.posted.wrapping_sub(qp.freed.load(Ordering::Relaxed));
     let slots = qp.cap.max_send_wr.saturating_sub(used);
-    let Session { peer, responder } = session;
+    let ResponderSession { peer, responder } = session;
     let (consumer, writer, mut taker) = (&mut responder.consumer, &mut execution.writer, None);
-    let mut run = Run::open(peer, consumer, qp.num, slots, writer, &mut taker, target);
+    let mut run = MessageRun::open(peer, consumer, qp.num, slots, writer, &mut taker, target);
     let (mut done, mut bytes, mut n_packets, mut signaled) = (0, 0, 0, None);
     while run.left() > 0 && !wr.is_null() {
         // SAFETY: a request of the caller's list.
@@ -122,8 +122,8 @@ unsafe fn stretch<'a, 'w>(
 #[inline(always)]
 unsafe fn message(
     qp: &Qp,
-    source: &mut Held<'_>,
-    run: &mut Run<'_, '_>,
+    source: &mut HeldRegion<'_>,
+    run: &mut MessageRun<'_, '_>,
     request: &ibv_send_wr,
 ) -> Option<u32> {
     // SAFETY: `request` is valid: this function's contract (see # Safety).
@@ -131,10 +131,10 @@ unsafe fn message(
     let len = sge.length;
     // SAFETY: a receive request is left, and `request` is valid (this function's contract); `sge`
     // is its only entry, which `plain` has returned.
-    let ((wr_id, to), from) = unsafe { (run.begin(len)?, source.of(qp, request, sge)?) };
+    let ((wr_id, to), from) = unsafe { (run.begin(len)?, source.plain_span(qp, request, sge)?) };
     // SAFETY: both were checked; the buffers of sends and receives are the
     // device's while they are posted.
-    unsafe { copy_piece(to, from, len as usize, Copying::Owned) };
+    unsafe { copy_piece(to, from, len as usize, BufferOwnership::Owned) };
     let solicited = request.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0;
     run.finish(wr_id, len, solicited);
     Some(len)

@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::outcome::{Outcome, Wait};
-use crate::queues::requester::{Mark, Requester, RingProgress};
+use crate::queues::outcome::{WaitCause, WqeOutcome};
+use crate::queues::requester::{ProgressMark, RequesterState, RingProgress};
 
-use crate::peers::process::pair::Pair;
+use crate::peers::process::pair::ProcessPair;
 
 /// Time in nanoseconds after which messages to a process are dropped if it reads nothing, or does
 /// not drain its ring. (Tests expire it themselves.)
@@ -31,25 +31,25 @@ impl Qp {
     /// process has done so far.
     pub(super) fn await_room(
         &self,
-        requester: &mut Requester,
-        pair: &Pair,
+        requester: &mut RequesterState,
+        pair: &ProcessPair,
         done: RingProgress,
-    ) -> Outcome {
+    ) -> WqeOutcome {
         if pair.is_dead() || pair.was_given_up(done) {
-            return Outcome::Dropped;
+            return WqeOutcome::Dropped;
         }
         if requester.backpressure.deadline.is_none() {
             let token = self.pd.context.device.arm(self.num, Some(TIMEOUT_NS));
             requester.backpressure.deadline = Some((token, (pair.slot, done)));
         }
-        Outcome::Blocked(Wait::Room, None)
+        WqeOutcome::Blocked(WaitCause::Room, None)
     }
 
     /// There is room in a ring again that this queue pair has waited for. False if it cannot go
     /// on now.
     pub(super) fn go_on(self: &Arc<Qp>, deferred: &mut DeferredWork) -> bool {
         let Some(mut sq) = self.sq_unless_blocked() else { return false };
-        sq.requester.waits.take_if(|(wait, _)| *wait == Wait::Room);
+        sq.requester.waits.take_if(|(wait, _)| *wait == WaitCause::Room);
         self.run_pending(&mut sq, deferred, false);
         true
     }
@@ -66,14 +66,14 @@ impl Qp {
         let Some((_, mark)) = backpressure.deadline.take_if(|(armed, _)| *armed == token) else {
             return;
         };
-        if sq.requester.waits.take_if(|(wait, _)| *wait == Wait::Room).is_some() {
+        if sq.requester.waits.take_if(|(wait, _)| *wait == WaitCause::Room).is_some() {
             self.give_up_unless_done(mark);
             self.run_pending(sq, deferred, false);
         }
     }
 
     /// Gives a process up that has done no more than it had.
-    fn give_up_unless_done(&self, (slot, done): Mark) {
+    fn give_up_unless_done(&self, (slot, done): ProgressMark) {
         let pair = self.pd.context.device.peers.as_ref().and_then(|peers| peers.pair(slot));
         if let Some(pair) = pair.filter(|pair| pair.stands_at(done)) {
             pair.give_up(done);

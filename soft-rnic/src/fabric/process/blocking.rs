@@ -15,17 +15,17 @@ use crate::engine::execution::Execution;
 use crate::lock::Guard;
 use crate::objects::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::state::{Qp, Sq};
-use crate::peers::process::serving::{BLOCKED_RETRY_NS, Blocking, Serving, serves};
-use crate::queues::outcome::Wait;
+use crate::peers::process::serving::{BLOCKED_RETRY_NS, BlockingFlags, Serving, serves};
+use crate::queues::outcome::WaitCause;
 
-use super::out::Out;
+use super::out::OutRing;
 
 /// While it lives, the holder of the send queue is in a blocking section.
 pub(super) struct BlockingSection<'q>(&'q Qp);
 
 impl Drop for BlockingSection<'_> {
     fn drop(&mut self) {
-        let Blocking { is_inside, missed, .. } = &self.0.blocking;
+        let BlockingFlags { is_inside, missed, .. } = &self.0.blocking;
         // SeqCst: either we see `missed`, or the thread that has set it sees that we are back.
         is_inside.store(false, Ordering::SeqCst);
         if missed.load(Ordering::SeqCst)
@@ -51,7 +51,7 @@ impl Qp {
     #[cold]
     pub(super) fn begin_paging(
         self: &Arc<Qp>,
-        out: Option<&mut Out<'_>>,
+        out: Option<&mut OutRing<'_>>,
         execution: &mut Execution<'_>,
     ) -> Option<BlockingSection<'_>> {
         if serves() {
@@ -120,7 +120,7 @@ impl Qp {
         let Some(mut sq) = self.sq_unless_blocked() else { return };
         if sq.requester.waits.is_none() {
             let token = self.pd.context.device.arm(self.num, Some(BLOCKED_RETRY_NS));
-            sq.requester.waits = Some((Wait::Delay, token));
+            sq.requester.waits = Some((WaitCause::Delay, token));
         }
     }
 }

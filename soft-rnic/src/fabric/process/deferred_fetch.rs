@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use verbs_sys::ibv_sge;
 
-use crate::memory::attach::{Way, attach};
+use crate::memory::attach::{AttachDirection, attach};
 use crate::memory::paging::Needed;
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 use crate::objects::state::ProgressEngine;
-use crate::peers::process::pair::Pair;
-use crate::peers::process::ring::Request;
-use crate::peers::process::side::{DeferredFetch, FetchState, Side, read_there};
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::ring::RingRequest;
+use crate::peers::process::side::{DeferredFetch, FetchState, ReadSide, read_there};
 
 use super::gather::make_room;
 
@@ -45,9 +45,9 @@ impl DeferredFetch {
             if len == 0 {
                 continue;
             }
-            let to = [Span::of(to)];
+            let to = [MemSpan::from_slice(to)];
             // SAFETY: the bytes are ours.
-            match unsafe { attach(pair.pid, Way::From, &to, from, len) } {
+            match unsafe { attach(pair.pid, AttachDirection::From, &to, from, len) } {
                 Ok(()) => {}
                 Err(Errno::FAULT | Errno::SRCH) => return false,
                 Err(error) => {
@@ -59,29 +59,29 @@ impl DeferredFetch {
         rest.is_empty()
     }
 
-    fn is_for(&self, side: &Side) -> bool {
+    fn is_for(&self, side: &ReadSide) -> bool {
         Arc::ptr_eq(&side.pair, &self.pair)
     }
 
-    pub(super) fn pair(&self) -> &Arc<Pair> {
+    pub(super) fn pair(&self) -> &Arc<ProcessPair> {
         &self.pair
     }
 }
 
 /// Returns the address of a piece in its process, if that has it registered. It stays so while the
 /// process is said to be read there.
-fn address(pair: &Pair, sge: &ibv_sge) -> Option<u64> {
+fn address(pair: &ProcessPair, sge: &ibv_sge) -> Option<u64> {
     let published = pair.theirs.find(sge.lkey)?;
     let at = published.offset(sge.addr, sge.length.into())?;
     Some(published.addr.wrapping_add(at))
 }
 
-impl Side {
+impl ReadSide {
     /// Wants a part of a message in these pieces to be fetched: where it begins, and its length.
     /// False if it cannot be.
     pub(super) fn want(
         &mut self,
-        request: &Request,
+        request: &RingRequest,
         list: &[ibv_sge],
         part: (usize, usize),
     ) -> bool {
@@ -101,7 +101,7 @@ impl Side {
 
     /// Wants pages to be brought that a request needs.
     #[cold]
-    pub(super) fn want_pages(&mut self, request: &Request, needed: Needed) {
+    pub(super) fn want_pages(&mut self, request: &RingRequest, needed: Needed) {
         let (pair, index) = (Arc::clone(&self.pair), self.requests);
         let (list, part, bytes, pages) = (Vec::new(), (0, 0), Vec::new(), Some(needed));
         let fetch = DeferredFetch { pair, request: *request, index, list, part, pages, bytes };
@@ -120,7 +120,7 @@ impl ProgressEngine {
             return None;
         }
         // `run_of` sets `wants` again for every process that still wants one.
-        let is_next = |side: &Side| side.fetch.is_wanted() && may_run(side.pair.pid);
+        let is_next = |side: &ReadSide| side.fetch.is_wanted() && may_run(side.pair.pid);
         let at = self.sides.iter().position(is_next)?;
         let wanted = core::mem::replace(&mut self.sides[at].fetch, FetchState::UnderWay);
         self.sides.rotate_left(at + 1);
@@ -144,7 +144,7 @@ impl ProgressEngine {
 
     /// A deferred fetch is over: its process's requests are resumed.
     pub(super) fn is_over(&mut self, fetch: DeferredFetch, is_there: bool) {
-        let is_its = |side: &&mut Side| fetch.is_for(side);
+        let is_its = |side: &&mut ReadSide| fetch.is_for(side);
         if let Some(side) = self.sides.iter_mut().find(is_its)
             && matches!(side.fetch, FetchState::UnderWay)
         {
@@ -159,7 +159,7 @@ impl ProgressEngine {
     }
 
     /// The fetch of a process cannot be run any more: it ends without the message.
-    pub(super) fn give_up(&mut self, pair: &Arc<Pair>) {
+    pub(super) fn give_up(&mut self, pair: &Arc<ProcessPair>) {
         if let Some(side) = self.sides.iter_mut().find(|side| Arc::ptr_eq(&side.pair, pair))
             && side.fetch.is_awaited()
         {

@@ -4,10 +4,12 @@
 use verbs_sys::ibv_sge;
 
 use crate::limits;
-use crate::memory::span::{Span, SpanBuf, Spans};
+use crate::memory::span::{MemSpan, SpanBuf, Spans};
 
-use crate::peers::process::ring::{BODY, PayloadLocation, Request};
-use crate::peers::process::side::{FetchState, List, Side, Source, carries_data, comes_in_parts};
+use crate::peers::process::ring::{BODY, PayloadLocation, RingRequest};
+use crate::peers::process::side::{
+    FetchState, ReadSide, SgeList, SourceRegion, carries_data, comes_in_parts,
+};
 
 /// Sources that are kept from one message to the next, so that messages out of the same regions
 /// have them looked up once.
@@ -27,13 +29,13 @@ pub(super) enum Gathered<'g> {
     Never,
 }
 
-impl Side {
+impl ReadSide {
     /// Finds the data of a message.
     pub(super) fn gather<'g>(
         &'g mut self,
-        request: &'g Request,
+        request: &'g RingRequest,
         room: &'g mut SpanBuf,
-        list: &mut List,
+        list: &mut SgeList,
     ) -> Gathered<'g> {
         let mut local = room.start();
         if !carries_data(request) || request.len == 0 {
@@ -45,7 +47,7 @@ impl Side {
             PayloadLocation::Body if len <= BODY => {
                 let ptr = request.body.as_ptr().cast::<u8>().cast_mut();
                 // SAFETY: the request is a copy of ours; it is only read.
-                Some(unsafe { Span::private(ptr, len) })
+                Some(unsafe { MemSpan::private(ptr, len) })
             }
             PayloadLocation::Data => self.pair.incoming.data_at(offset, len),
             PayloadLocation::Regions => return self.gather_regions(request, offset, local, list),
@@ -59,10 +61,10 @@ impl Side {
     /// Finds the pieces of a message in the sender's regions.
     fn gather_regions<'g>(
         &'g mut self,
-        request: &Request,
+        request: &RingRequest,
         offset: usize,
         mut local: Spans<'g>,
-        list: &mut List,
+        list: &mut SgeList,
     ) -> Gathered<'g> {
         let Some(list) = self.read_list(offset, request.body[1], list) else {
             return Gathered::Never;
@@ -112,14 +114,14 @@ impl Side {
         // Those behind it are found after it.
         self.sources.truncate(nth);
         let Some(window) = self.pair.window(sge.lkey, &published) else { return false };
-        self.sources.push(Source { key: sge.lkey, window, offset });
+        self.sources.push(SourceRegion { key: sge.lkey, window, offset });
         true
     }
 
     /// A message that lies in memory which cannot be mapped.
     pub(super) fn fetched<'g>(
         &'g mut self,
-        request: &Request,
+        request: &RingRequest,
         list: &[ibv_sge],
         mut local: Spans<'g>,
     ) -> Gathered<'g> {
@@ -131,7 +133,7 @@ impl Side {
                 if (index, part) == (self.requests, (0, len)) =>
             {
                 self.buffer = bytes;
-                local.push(Span::of(&mut self.buffer[..len]));
+                local.push(MemSpan::from_slice(&mut self.buffer[..len]));
                 Gathered::There(local)
             }
             _ if self.want(request, list, (0, len)) => Gathered::Later,

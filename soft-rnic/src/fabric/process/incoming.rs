@@ -15,23 +15,23 @@ mod rx_fast_path;
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
-use crate::engine::responder::Session;
+use crate::engine::responder::ResponderSession;
 use crate::limits::LONG;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
-use crate::queues::outcome::Reply;
-use crate::queues::qp_state::State;
+use crate::queues::outcome::PeerReply;
+use crate::queues::qp_state::QueuePairState;
 
 use crate::peers::process::barrier::{heavy, light};
 use crate::peers::process::directory::slot_of;
-use crate::peers::process::pair::Pair;
+use crate::peers::process::pair::ProcessPair;
 use crate::peers::process::ring::{
-    Broken, REPLIES, REQUESTS, Replies, ReplyEntry, Request, WANTS_REPLY, What, is_reply_at,
+    Broken, EntryOp, REPLIES, REQUESTS, Replies, ReplyEntry, RingRequest, WANTS_REPLY, is_reply_at,
     is_request_at, read_request, reply_at,
 };
 use crate::peers::process::serving::Serving;
-use crate::peers::process::side::{FetchState, Scratch, Side, carries_data};
+use crate::peers::process::side::{FetchState, MessageScratch, ReadSide, carries_data};
 
 use rx_fast_path::is_short;
 
@@ -57,7 +57,7 @@ impl core::fmt::Debug for ProgressEngine {
 
 /// The point up to which a thread takes what a process has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Until {
+pub(super) enum TakeUntil {
     /// Until there is nothing more, or others have their turn.
     Empty,
     /// Up to the first long message, so that the program can handle one, and post its receive
@@ -67,8 +67,8 @@ pub(super) enum Until {
 }
 
 impl ProgressEngine {
-    pub(crate) fn add(&mut self, pair: Arc<Pair>) {
-        self.sides.push(Side {
+    pub(crate) fn add(&mut self, pair: Arc<ProcessPair>) {
+        self.sides.push(ReadSide {
             pair,
             requests: 0,
             replies_read: 0,
@@ -87,7 +87,7 @@ impl ProgressEngine {
         });
     }
 
-    pub(crate) fn remove(&mut self, pair: &Arc<Pair>) {
+    pub(crate) fn remove(&mut self, pair: &Arc<ProcessPair>) {
         self.sides.retain(|side| !Arc::ptr_eq(&side.pair, pair));
     }
 
@@ -100,13 +100,13 @@ impl ProgressEngine {
 
     /// Takes what is there. Whether there was anything.
     pub(crate) fn run(&mut self, device: &Device, deferred: &mut DeferredWork) -> bool {
-        self.run_of(device, deferred, Until::Empty, |_| true)
+        self.run_of(device, deferred, TakeUntil::Empty, |_| true)
     }
 
     /// As [`run`](Self::run), for a thread that polls: of each process up to the first long
     /// message only.
     pub(super) fn run_for_poll(&mut self, device: &Device, deferred: &mut DeferredWork) -> bool {
-        let any = self.run_of(device, deferred, Until::LongMessage, |_| true);
+        let any = self.run_of(device, deferred, TakeUntil::LongMessage, |_| true);
         self.in_vain = if any { 0 } else { self.in_vain.wrapping_add(1) };
         any
     }
@@ -127,35 +127,35 @@ impl ProgressEngine {
     pub(crate) fn run_out(
         &mut self,
         device: &Device,
-        pair: &Arc<Pair>,
+        pair: &Arc<ProcessPair>,
         deferred: &mut DeferredWork,
     ) {
-        let is_it = |side: &Side| Arc::ptr_eq(&side.pair, pair);
+        let is_it = |side: &ReadSide| Arc::ptr_eq(&side.pair, pair);
         // There is nothing to be fetched any more.
         self.give_up(pair);
         self.sides.iter_mut().filter(|side| is_it(side)).for_each(|side| side.is_heard_out = true);
-        let _ = (0..LEFT).all(|_| self.run_of(device, deferred, Until::Empty, is_it));
+        let _ = (0..LEFT).all(|_| self.run_of(device, deferred, TakeUntil::Empty, is_it));
     }
 
     fn run_of(
         &mut self,
         device: &Device,
         deferred: &mut DeferredWork,
-        until: Until,
-        is_wanted: impl Fn(&Side) -> bool,
+        until: TakeUntil,
+        is_wanted: impl Fn(&ReadSide) -> bool,
     ) -> bool {
         let ProgressEngine { sides, qps, scratch, broken, wants, spare, .. } = self;
         if qps.is_empty() {
             qps.resize(KEPT, None);
         }
-        let scratch = scratch.get_or_insert_with(|| Box::new(Scratch::new()));
+        let scratch = scratch.get_or_insert_with(|| Box::new(MessageScratch::new()));
         let _serving = Serving::begin();
         let mut any = false;
         for side in sides.iter_mut().filter(|side| is_wanted(side)) {
             if side.has_nothing() || side.pair.is_dead() {
                 continue;
             }
-            let mut kept = Kept { device, qps };
+            let mut kept = RecentQps { device, qps };
             match side.run(&mut kept, scratch, deferred, until) {
                 Ok(did) => {
                     any |= did;
@@ -173,21 +173,21 @@ impl ProgressEngine {
     }
 
     /// Processes that have died, or do not keep the rules.
-    pub(crate) fn dead(&self) -> Vec<Arc<Pair>> {
+    pub(crate) fn dead(&self) -> Vec<Arc<ProcessPair>> {
         self.sides.iter().filter(|s| s.pair.is_dead()).map(|s| Arc::clone(&s.pair)).collect()
     }
 }
 
 /// Queue pairs that were looked up lately.
-struct Kept<'k> {
+struct RecentQps<'k> {
     device: &'k Device,
     qps: &'k mut Vec<Option<Arc<Qp>>>,
 }
 
-impl Kept<'_> {
+impl RecentQps<'_> {
     fn find(&mut self, number: u32) -> Option<&Arc<Qp>> {
         let entry = &mut self.qps[number as usize % KEPT];
-        let known = |qp: &Arc<Qp>| qp.num == number && qp.state() != State::Destroyed;
+        let known = |qp: &Arc<Qp>| qp.num == number && qp.state() != QueuePairState::Destroyed;
         if !entry.as_ref().is_some_and(known) {
             *entry = self.device.qps.get(number);
         }
@@ -195,7 +195,7 @@ impl Kept<'_> {
     }
 }
 
-impl Side {
+impl ReadSide {
     /// Reports whether a message is being copied, by a thread of this process or by the other one,
     /// out of this one's memory.
     fn is_copying(&self) -> bool {
@@ -214,10 +214,10 @@ impl Side {
 
     fn run(
         &mut self,
-        kept: &mut Kept<'_>,
-        scratch: &mut Scratch,
+        kept: &mut RecentQps<'_>,
+        scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
-        until: Until,
+        until: TakeUntil,
     ) -> Result<bool, Broken> {
         let replies = self.take_replies(kept, deferred)?;
         let requests = self.take_requests(kept, scratch, deferred, until)?;
@@ -234,7 +234,7 @@ impl Side {
 
     fn take_replies(
         &mut self,
-        kept: &mut Kept<'_>,
+        kept: &mut RecentQps<'_>,
         deferred: &mut DeferredWork,
     ) -> Result<bool, Broken> {
         let first = self.replies_read;
@@ -270,10 +270,10 @@ impl Side {
 
     fn take_requests(
         &mut self,
-        kept: &mut Kept<'_>,
-        scratch: &mut Scratch,
+        kept: &mut RecentQps<'_>,
+        scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
-        until: Until,
+        until: TakeUntil,
     ) -> Result<bool, Broken> {
         if self.fetch.is_awaited() || self.pauses {
             return Ok(false);
@@ -281,7 +281,7 @@ impl Side {
         let first = self.requests;
         let mut published = first;
         self.took_long = false;
-        let mut request = Request::default();
+        let mut request = RingRequest::default();
         let mut is_there = self.read(&mut request)?;
         while is_there {
             // What was said before it was sent, its receiver learns before.
@@ -297,7 +297,7 @@ impl Side {
                 self.pair.outgoing.requests_read.store(published, Ordering::Release);
             }
             let is_enough = self.requests.wrapping_sub(first) >= AT_ONCE
-                || (until == Until::LongMessage && self.took_long);
+                || (until == TakeUntil::LongMessage && self.took_long);
             if is_enough && !request.is_second() {
                 break;
             }
@@ -322,13 +322,13 @@ impl Side {
 
     /// Reads the next request, if there is one and it can be answered.
     #[inline]
-    fn read(&mut self, request: &mut Request) -> Result<bool, Broken> {
+    fn read(&mut self, request: &mut RingRequest) -> Result<bool, Broken> {
         Ok(read_request(&self.pair.incoming, self.requests, request)? && self.has_room()?)
     }
 
     /// The request behind one that was executed, if there is one.
     #[inline(always)]
-    fn next(&mut self, request: &mut Request) -> Result<bool, Broken> {
+    fn next(&mut self, request: &mut RingRequest) -> Result<bool, Broken> {
         // There is room to answer both messages of an entry.
         if request.go_on() {
             return Ok(true);
@@ -361,18 +361,18 @@ impl Side {
     /// another one, which has been read then.
     fn take_run(
         &mut self,
-        request: &mut Request,
-        kept: &mut Kept<'_>,
-        scratch: &mut Scratch,
+        request: &mut RingRequest,
+        kept: &mut RecentQps<'_>,
+        scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
     ) -> Result<bool, Broken> {
         let to = request.to;
         let device = kept.device;
-        if request.what == What::Multicast {
+        if request.what == EntryOp::Multicast {
             self.take_multicast(request, device, scratch, deferred);
             return self.next(request);
         }
-        let mut session = kept.find(to).map(Session::open);
+        let mut session = kept.find(to).map(ResponderSession::open);
         let mut writer = CqWriter::default();
         let (mut left, mut is_there) = (READ_STEP, true);
         // Replies were looked for before the first one.
@@ -393,8 +393,8 @@ impl Side {
                 self.say_held();
             }
             let (verdict, value) = match &mut session {
-                _ if slot_of(request.from) != self.pair.slot => (Reply::Silence, 0),
-                None => (Reply::Silence, 0),
+                _ if slot_of(request.from) != self.pair.slot => (PeerReply::Silence, 0),
+                None => (PeerReply::Silence, 0),
                 Some(session) => {
                     match self.execute(session, request, scratch, &mut writer, deferred) {
                         Some(executed) => executed,
@@ -405,12 +405,12 @@ impl Side {
                     }
                 }
             };
-            if verdict != Reply::Done && is_missed(request, session.as_ref()) {
+            if verdict != PeerReply::Done && is_missed(request, session.as_ref()) {
                 // Relaxed: a statistic.
                 device.missed.fetch_add(1, Ordering::Relaxed);
             }
             if request.flags & WANTS_REPLY != 0 {
-                let Request { from, number, incarnation, what, .. } = *request;
+                let RingRequest { from, number, incarnation, what, .. } = *request;
                 self.reply(ReplyEntry { to: from, number, incarnation, verdict, value }, what);
             }
             left -= 1;
@@ -428,13 +428,13 @@ impl Side {
 
     /// Replies; one that says "done" may stand for those before it.
     #[inline]
-    fn reply(&mut self, reply: ReplyEntry, what: What) {
-        let is_atomic = matches!(what, What::CompareSwap | What::FetchAdd);
+    fn reply(&mut self, reply: ReplyEntry, what: EntryOp) {
+        let is_atomic = matches!(what, EntryOp::CompareSwap | EntryOp::FetchAdd);
         let merges = |held: &ReplyEntry| {
             held.to == reply.to
                 && held.incarnation == reply.incarnation
-                && held.verdict == Reply::Done
-                && reply.verdict == Reply::Done
+                && held.verdict == PeerReply::Done
+                && reply.verdict == PeerReply::Done
         };
         if !self.held.as_ref().is_some_and(merges) {
             self.say_held();
@@ -458,7 +458,7 @@ impl Side {
 
 /// Reports whether a message that was not received is lost: its sender does not repeat it.
 #[cold]
-fn is_missed(request: &Request, session: Option<&Session<'_>>) -> bool {
+fn is_missed(request: &RingRequest, session: Option<&ResponderSession<'_>>) -> bool {
     let unreliable = session.is_some_and(|session| !session.peer.transport.is_reliable());
     request.is_datagram() || (unreliable && carries_data(request))
 }

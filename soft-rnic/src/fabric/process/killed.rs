@@ -8,7 +8,7 @@ use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 
 use crate::objects::state::{Device, PeerProcesses};
 
-use crate::peers::process::rendezvous::Rendezvous;
+use crate::peers::process::rendezvous::ProcessRendezvous;
 
 impl PeerProcesses {
     /// Reports whether the process was killed.
@@ -34,7 +34,7 @@ impl Device {
             let mut rendezvous = peers.rendezvous.lock();
             let _ = shutdown(&here.listener, Shutdown::Both);
             while accept_with(&here.listener, SocketFlags::CLOEXEC).is_ok() {}
-            *rendezvous = Rendezvous::default();
+            *rendezvous = ProcessRendezvous::default();
         }
         for pair in peers.all_pairs() {
             // First: what it has sent is not heard.

@@ -5,32 +5,32 @@
 //! meets those processes. Of two that take part, the later one has seen the marker of the other: so
 //! both are a pair, and a sender finds all members among its pairs, without asking.
 //!
-//! Each process publishes a filter of its groups ([`Directory`]), as an Ethernet card has one of the
-//! addresses that it listens to. A message goes once into the ring to each process whose filter has
-//! its group, and is copied to the members there.
+//! Each process publishes a filter of its groups ([`ProcessDirectory`]), as an Ethernet card has
+//! one of the addresses that it listens to. A message goes once into the ring to each process whose
+//! filter has its group, and is copied to the members there.
 //!
 //! [marker]: crate::peers::process::marker
-//! [`Directory`]: crate::peers::process::directory::Directory
+//! [`ProcessDirectory`]: crate::peers::process::directory::ProcessDirectory
 
 pub(crate) mod meeting;
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use crate::engine::responder::Message;
+use crate::engine::responder::InboundRequest;
 use crate::objects::state::{PeerProcesses, Qp};
 use crate::peers::process::directory::GroupBit;
-use crate::peers::process::pair::Pair;
-use crate::peers::process::ring::What;
-use crate::queues::address::Address;
-use crate::queues::outcome::Outcome;
-use crate::queues::requester::{FanOut, Requester};
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::ring::EntryOp;
+use crate::queues::address::DatagramAddress;
+use crate::queues::outcome::WqeOutcome;
+use crate::queues::requester::{FanOut, RequesterState};
 
-use super::out::Out;
+use super::out::OutRing;
 
 impl PeerProcesses {
     /// The first process from a slot on that may have members of a group.
-    fn next_with(&self, group: GroupBit, slot: u32) -> Option<Arc<Pair>> {
+    fn next_with(&self, group: GroupBit, slot: u32) -> Option<Arc<ProcessPair>> {
         let pairs = self.pairs.read();
         let mut pairs = pairs.range(slot..).map(|(_, pair)| pair);
         pairs.find(|pair| !pair.is_dead() && pair.theirs.has_group(group)).cloned()
@@ -39,7 +39,7 @@ impl PeerProcesses {
 
 impl Qp {
     /// Reports whether this process has met the processes that may have members, or has tried to.
-    pub(crate) fn has_met_members(&self, requester: &mut Requester) -> bool {
+    pub(crate) fn has_met_members(&self, requester: &mut RequesterState) -> bool {
         let was_tried = core::mem::take(&mut requester.peer_not_found);
         let peers = self.pd.context.device.peers.as_ref();
         was_tried || peers.is_none_or(|peers| peers.participation.is_settled())
@@ -53,23 +53,23 @@ impl Qp {
     /// Sends a message to a group's members in other processes, out of the memory that it lies in.
     pub(crate) fn send_to_processes(
         &self,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         mut fan_out: FanOut,
-        message: &Message<'_>,
-    ) -> Outcome {
+        message: &InboundRequest<'_>,
+    ) -> WqeOutcome {
         let blocked = self.put_to_processes(&mut fan_out, message, |pair| {
             let outcome = self.await_room(requester, pair, pair.has_drained());
-            matches!(outcome, Outcome::Blocked(..)).then_some(outcome)
+            matches!(outcome, WqeOutcome::Blocked(..)).then_some(outcome)
         });
         if let Some(blocked) = blocked {
             requester.fan_out = Some(fan_out);
             return blocked;
         }
-        if fan_out.is_received { Outcome::Done } else { Outcome::Dropped }
+        if fan_out.is_received { WqeOutcome::Done } else { WqeOutcome::Dropped }
     }
 
     /// Puts a late message into the rings that have room; returns true if there were any.
-    pub(crate) fn post_to_processes(&self, message: &Message<'_>) -> bool {
+    pub(crate) fn post_to_processes(&self, message: &InboundRequest<'_>) -> bool {
         let mut fan_out = FanOut::default();
         self.put_to_processes(&mut fan_out, message, |_full| None);
         fan_out.is_received
@@ -80,9 +80,9 @@ impl Qp {
     fn put_to_processes(
         &self,
         fan_out: &mut FanOut,
-        message: &Message<'_>,
-        mut full: impl FnMut(&Pair) -> Option<Outcome>,
-    ) -> Option<Outcome> {
+        message: &InboundRequest<'_>,
+        mut full: impl FnMut(&ProcessPair) -> Option<WqeOutcome>,
+    ) -> Option<WqeOutcome> {
         let peers = self.pd.context.device.peers.as_ref()?;
         let (to, qkey) = message.to?;
         let group = GroupBit::of(&to.gid);
@@ -102,10 +102,16 @@ impl Qp {
     }
 
     /// Puts a message to a group into the ring of a process. False if there is no room.
-    fn put_to_group(&self, pair: &Pair, message: &Message<'_>, to: &Address, qkey: u32) -> bool {
+    fn put_to_group(
+        &self,
+        pair: &ProcessPair,
+        message: &InboundRequest<'_>,
+        to: &DatagramAddress,
+        qkey: u32,
+    ) -> bool {
         let mut request = self.datagram(message.wqe, message.local, to, qkey);
-        request.what = What::Multicast;
+        request.what = EntryOp::Multicast;
         request.name_group(&to.gid);
-        Out::new(pair).put_data(&mut request, message.local)
+        OutRing::new(pair).put_data(&mut request, message.local)
     }
 }

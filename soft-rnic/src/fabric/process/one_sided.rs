@@ -14,54 +14,53 @@ use crate::engine::execution::Execution;
 use crate::engine::responder::begin::permits;
 use crate::engine::responder::{on_demand, place};
 use crate::limits::LONG;
-use crate::memory::attach::{Way, attach};
+use crate::memory::attach::{AttachDirection, attach};
 use crate::memory::mr_table::ON_DEMAND;
 use crate::memory::on_demand::bring;
 use crate::memory::published::PublishedRegion;
 use crate::memory::span::Spans;
 use crate::objects::state::Qp;
-use crate::peers::process::pair::Pair;
-use crate::peers::process::region::Window;
-use crate::peers::process::regions::Region;
-use crate::peers::process::remote::Remote;
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::region::MappedWindow;
+use crate::peers::process::regions::PeerRegion;
+use crate::peers::process::remote::RemotePeer;
 use crate::peers::process::serving::serves;
-use crate::queues::outcome::{Outcome, Reply};
-use crate::queues::requester::Requester;
-use crate::queues::wqe;
-use crate::queues::wqe::{Op, Wqe};
-use crate::reason::Reason;
+use crate::queues::outcome::{PeerReply, WqeOutcome};
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::{SqOp, Wqe, WqeRef};
+use crate::reason::WcReason;
 
-use super::out::Out;
+use super::out::OutRing;
 
 /// The result of an attempt to carry out an operation on memory.
-pub(super) enum Access {
+pub(super) enum AccessAttempt {
     Done,
     /// The target has to say what is wrong.
     Judge,
     /// Not by this thread: others rely on it, and the memory is attached to.
     Later,
-    Ended(Outcome),
+    Ended(WqeOutcome),
 }
 
 impl Qp {
     /// Carries an operation on the peer's memory out, if it is permitted.
     pub(super) fn one_sided<const XRC: bool>(
         &self,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         local: &Spans<'_>,
-        remote: &mut Remote,
-        out: &mut Out<'_>,
+        remote: &mut RemotePeer,
+        out: &mut OutRing<'_>,
         execution: &mut Execution<'_>,
-        request: &wqe::Request<'_>,
-    ) -> Access {
+        request: &WqeRef<'_>,
+    ) -> AccessAttempt {
         // Others of this process may send while we copy.
         out.release();
         requester.started = true;
         let pair = out.pair;
         if pair.has_died() {
-            return Access::Ended(self.lost(requester, request.len()));
+            return AccessAttempt::Ended(self.lost(requester, request.len()));
         }
-        let Some(own) = self.entry() else { return Access::Judge };
+        let Some(own) = self.entry() else { return AccessAttempt::Judge };
         let _inside = own.enter(pair.spares_barriers);
         let to = requester.dest_qpn;
         let Some(entry) = pair.theirs.receiver(to, self.transport as u32, self.num) else {
@@ -75,29 +74,29 @@ impl Qp {
         let (rights, reads) = (rights.load(Ordering::Relaxed), reads.load(Ordering::Relaxed));
         let op = request.wqe.op;
         if !permits(rights, reads, op, (request.wqe.remote_addr, request.len())) {
-            return Access::Judge;
+            return AccessAttempt::Judge;
         }
         let found = match XRC {
             false => Some(entry.pd.load(Ordering::Relaxed)),
             true => pair.theirs.pd_of_srq(request.srqn(), entry.xrcd.load(Ordering::Relaxed)),
         };
-        let Some(pd) = found else { return Access::Judge };
+        let Some(pd) = found else { return AccessAttempt::Judge };
         let len = request.len();
         if len == 0 {
-            return Access::Done;
+            return AccessAttempt::Done;
         }
         let asked = (pd, to);
         let found = remote.region(pair, asked, request.wqe, op.remote_access(), len);
-        let Some((region, offset)) = found else { return Access::Judge };
+        let Some((region, offset)) = found else { return AccessAttempt::Judge };
         if len >= LONG as u64 {
             // Others may complete, and arm, while we copy.
             execution.writer.release();
         }
         let (local, may_be_gone) = (local.as_slice(), local.on_demand);
-        let gone = Access::Ended(Outcome::Failed(Reason::LocalGone));
+        let gone = AccessAttempt::Ended(WqeOutcome::Failed(WcReason::LocalGone));
         if let Some(there) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
             if op.is_word() && !there.ptr().addr().is_multiple_of(8) {
-                return Access::Judge;
+                return AccessAttempt::Judge;
             }
             // SAFETY: both were checked, and their owner waits until we have left;
             // programs access them atomically only.
@@ -110,19 +109,19 @@ impl Qp {
                     true => on_demand::access((there, false), (local, true), op, request.wqe),
                 }
             };
-            return done.map_or(gone, |()| Access::Done);
+            return done.map_or(gone, |()| AccessAttempt::Done);
         }
         if op.is_word() {
-            return Access::Judge;
+            return AccessAttempt::Judge;
         }
-        let way = if op == Op::Read { Way::From } else { Way::Into };
+        let way = if op == SqOp::Read { AttachDirection::From } else { AttachDirection::Into };
         if serves() {
-            return Access::Later;
+            return AccessAttempt::Later;
         }
         execution.writer.release();
         let _section = self.enter_blocking();
         if !pair.attaches() || !pair.is_reached() {
-            return Access::Ended(self.unattached(requester, pair, len));
+            return AccessAttempt::Ended(self.unattached(requester, pair, len));
         }
         let there = region.published.addr.wrapping_add(offset);
         let there_too = region.published.access & ON_DEMAND != 0;
@@ -130,16 +129,20 @@ impl Qp {
         // under the send queue's lock, for which deregistration waits; programs access it
         // atomically only.
         match unsafe { attach(pair.pid, way, local, there, len as usize) } {
-            Ok(()) => Access::Done,
+            Ok(()) => AccessAttempt::Done,
             // It is dying, or runs another program: its memory goes before the kernel says so.
-            Err(Errno::SRCH) => Access::Ended(self.lost(requester, len)),
-            Err(Errno::FAULT) if !pair.has_its_memory() => Access::Ended(self.lost(requester, len)),
+            Err(Errno::SRCH) => AccessAttempt::Ended(self.lost(requester, len)),
+            Err(Errno::FAULT) if !pair.has_its_memory() => {
+                AccessAttempt::Ended(self.lost(requester, len))
+            }
             // The target looks: it is refused, or there again.
-            Err(Errno::FAULT) if there_too && bring(local, op == Op::Read) => Access::Judge,
+            Err(Errno::FAULT) if there_too && bring(local, op == SqOp::Read) => {
+                AccessAttempt::Judge
+            }
             Err(Errno::FAULT) if may_be_gone | there_too => gone,
             Err(error) => {
                 pair.refuse(error);
-                Access::Ended(self.unattached(requester, pair, len))
+                AccessAttempt::Ended(self.unattached(requester, pair, len))
             }
         }
     }
@@ -148,37 +151,42 @@ impl Qp {
     #[cold]
     fn unheard(
         &self,
-        requester: &mut Requester,
-        remote: &mut Remote,
-        request: &wqe::Request<'_>,
-    ) -> Access {
+        requester: &mut RequesterState,
+        remote: &mut RemotePeer,
+        request: &WqeRef<'_>,
+    ) -> AccessAttempt {
         // If nothing was done for this connection yet, the peer may be the right one now.
         remote.generation = 0;
-        Access::Ended(self.judge(requester, Reply::Silence, request.len()))
+        AccessAttempt::Ended(self.judge(requester, PeerReply::Silence, request.len()))
     }
 
     /// Memory that is neither mapped nor attached to.
     #[cold]
-    fn unattached(&self, requester: &mut Requester, pair: &Pair, len: u64) -> Outcome {
+    fn unattached(
+        &self,
+        requester: &mut RequesterState,
+        pair: &ProcessPair,
+        len: u64,
+    ) -> WqeOutcome {
         if pair.is_dead() || pair.has_gone() || !self.transport.is_reliable() {
             return self.lost(requester, len);
         }
-        Outcome::Failed(Reason::PeerUnattached)
+        WqeOutcome::Failed(WcReason::PeerUnattached)
     }
 }
 
-impl Remote {
+impl RemotePeer {
     /// The region that a request names and the offset in it, if `qpn` of this domain lets its peer
     /// access it so.
     #[inline(always)]
     fn region(
         &mut self,
-        pair: &Pair,
+        pair: &ProcessPair,
         (pd, qpn): (u32, u32),
         wqe: &Wqe,
         access: u32,
         len: u64,
-    ) -> Option<(&Region<Arc<Window>>, u64)> {
+    ) -> Option<(&PeerRegion<Arc<MappedWindow>>, u64)> {
         let index = self.regions.index(pair, wqe.rkey);
         let version = pair.theirs.version_at(index, wqe.rkey)?;
         let at = self.regions.find(pair, (index, wqe.rkey), version)?;
@@ -196,13 +204,13 @@ impl Remote {
     #[cold]
     fn region_of_mw(
         &mut self,
-        pair: &Pair,
+        pair: &ProcessPair,
         window: &PublishedRegion,
         (pd, qpn): (u32, u32),
         wqe: &Wqe,
         access: u32,
         len: u64,
-    ) -> Option<(&Region<Arc<Window>>, u64)> {
+    ) -> Option<(&PeerRegion<Arc<MappedWindow>>, u64)> {
         let mw = window.mw?;
         let is_ours = mw.pd == pd && (mw.qpn == 0 || mw.qpn == qpn);
         if window.access & access != access || !is_ours {

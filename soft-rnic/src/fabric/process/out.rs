@@ -8,10 +8,12 @@ use verbs_sys::ibv_sge;
 use crate::lock::Guard;
 use crate::memory::null_memory::is_zeroes;
 use crate::memory::on_demand::to_vec;
-use crate::memory::span::{Copying, Span, Spans, copy_spans};
+use crate::memory::span::{BufferOwnership, MemSpan, Spans, copy_spans};
 
-use crate::peers::process::pair::Pair;
-use crate::peers::process::ring::{BODY, DATA, PayloadLocation, Request, Requests, What};
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::ring::{
+    BODY, DATA, EntryOp, PayloadLocation, RequestWriter, RingRequest,
+};
 
 /// Longer messages are copied by the receiver, from where they are, if it can map that.
 pub(super) const COPIED: u64 = 4 << 10;
@@ -23,15 +25,15 @@ const _: () = assert!(COPIED_UNMAPPED <= DATA as u64 / 4, "the next ones are cop
 
 /// The writing side of a ring, locked once for a list; what was put is visible when it
 /// is let go.
-pub(super) struct Out<'a> {
-    pub(super) pair: &'a Pair,
-    held: Option<Guard<'a, Requests>>,
+pub(super) struct OutRing<'a> {
+    pub(super) pair: &'a ProcessPair,
+    held: Option<Guard<'a, RequestWriter>>,
     any: bool,
 }
 
-impl<'a> Out<'a> {
-    pub(super) fn new(pair: &'a Pair) -> Out<'a> {
-        Out { pair, held: None, any: false }
+impl<'a> OutRing<'a> {
+    pub(super) fn new(pair: &'a ProcessPair) -> OutRing<'a> {
+        OutRing { pair, held: None, any: false }
     }
 
     /// Room for a request of queue pair `qpn`, and where its data go. Without any, it is
@@ -60,7 +62,7 @@ impl<'a> Out<'a> {
 
     /// The ring, locked until it is let go, and how many requests without data fit into it.
     #[inline]
-    pub(super) fn slots(&mut self) -> (&mut Requests, u32) {
+    pub(super) fn slots(&mut self) -> (&mut RequestWriter, u32) {
         let pair = self.pair;
         let requests = self.held.get_or_insert_with(|| pair.requests.lock());
         let slots = requests.slots(&pair.incoming.requests_read).unwrap_or_else(|_broken| {
@@ -72,7 +74,7 @@ impl<'a> Out<'a> {
 
     /// Puts a request without data; returns true if there was room.
     #[inline(always)]
-    pub(super) fn put(&mut self, request: &Request) -> bool {
+    pub(super) fn put(&mut self, request: &RingRequest) -> bool {
         if self.room(request.from, 0).is_none() {
             return false;
         }
@@ -85,20 +87,20 @@ impl<'a> Out<'a> {
     /// Puts a request and its data, which are `local`, or stay in the regions that `sges` say;
     /// returns true if there was room.
     // Always: a request that is moved about is read before it is written, as the
-    // processor sees it (see `sq::Request`).
+    // processor sees it (see `WqeRef`).
     #[inline(always)]
     pub(super) fn put_message(
         &mut self,
-        request: &mut Request,
-        local: &[Span<'_>],
+        request: &mut RingRequest,
+        local: &[MemSpan<'_>],
         sges: Option<&[ibv_sge]>,
     ) -> bool {
         let len = request.len;
-        let is_write = request.what == What::Write;
+        let is_write = request.what == EntryOp::Write;
         if len == 0 || (len as usize <= BODY && !is_write) {
-            let body = Span::of_words(&mut request.body);
+            let body = MemSpan::from_words(&mut request.body);
             // SAFETY: the pieces were checked; the body is ours.
-            unsafe { copy_spans(&[body], local, Copying::Owned) };
+            unsafe { copy_spans(&[body], local, BufferOwnership::Owned) };
             return self.put(request);
         }
         self.put_apart(request, local, sges)
@@ -108,13 +110,13 @@ impl<'a> Out<'a> {
     #[inline(always)]
     pub(super) fn put_apart(
         &mut self,
-        request: &mut Request,
-        local: &[Span<'_>],
+        request: &mut RingRequest,
+        local: &[MemSpan<'_>],
         sges: Option<&[ibv_sge]>,
     ) -> bool {
         if let Some(sges) = sges {
             // A null region has any address here, and begins at 0 for others.
-            let named = |(sge, span): (&ibv_sge, &Span<'_>)| match is_zeroes(span) {
+            let named = |(sge, span): (&ibv_sge, &MemSpan<'_>)| match is_zeroes(span) {
                 true => ibv_sge { addr: 0, ..*sge },
                 false => *sge,
             };
@@ -128,7 +130,7 @@ impl<'a> Out<'a> {
 
     /// Puts a request and its data, which go into the ring of data; returns true if there was
     /// room.
-    pub(super) fn put_data(&mut self, request: &mut Request, local: &[Span<'_>]) -> bool {
+    pub(super) fn put_data(&mut self, request: &mut RingRequest, local: &[MemSpan<'_>]) -> bool {
         let len = request.len;
         let Some(at) = self.room(request.from, len) else { return false };
         request.location = PayloadLocation::Data;
@@ -136,7 +138,7 @@ impl<'a> Out<'a> {
         let Some(to) = self.data_at(at, len) else { return false };
         // What a WRITE sends, the program may write to meanwhile.
         // SAFETY: the pieces were checked, and programs access them atomically only.
-        unsafe { copy_spans(&[to], local, Copying::Shared) };
+        unsafe { copy_spans(&[to], local, BufferOwnership::Shared) };
         if let Some(requests) = &mut self.held {
             requests.put(&self.pair.outgoing, request, Some((at, len)));
         }
@@ -146,7 +148,7 @@ impl<'a> Out<'a> {
     /// [`put_data`](Self::put_data) out of memory that may have gone, which is an error.
     pub(super) fn put_copied(
         &mut self,
-        request: &mut Request,
+        request: &mut RingRequest,
         local: &Spans<'_>,
     ) -> Result<bool, Errno> {
         if !local.on_demand {
@@ -154,10 +156,10 @@ impl<'a> Out<'a> {
         }
         // SAFETY: the pieces were checked.
         let mut bytes = unsafe { to_vec(local.as_slice()) }?;
-        Ok(self.put_data(request, &[Span::of(&mut bytes)]))
+        Ok(self.put_data(request, &[MemSpan::from_slice(&mut bytes)]))
     }
 
-    fn put_list(&mut self, request: &mut Request, list: &[ibv_sge]) -> bool {
+    fn put_list(&mut self, request: &mut RingRequest, list: &[ibv_sge]) -> bool {
         let size = size_of_val(list) as u32;
         let Some(at) = self.room(request.from, size) else { return false };
         request.location = PayloadLocation::Regions;
@@ -171,7 +173,7 @@ impl<'a> Out<'a> {
         true
     }
 
-    fn data_at(&self, at: u32, len: u32) -> Option<Span<'a>> {
+    fn data_at(&self, at: u32, len: u32) -> Option<MemSpan<'a>> {
         self.pair.outgoing.data_at((at % DATA) as usize, len as usize)
     }
 
@@ -186,7 +188,7 @@ impl<'a> Out<'a> {
     }
 }
 
-impl Drop for Out<'_> {
+impl Drop for OutRing<'_> {
     fn drop(&mut self) {
         self.release();
     }

@@ -18,11 +18,13 @@ use crate::peers::process::rendezvous::Missing;
 
 use crate::peers::process::directory::{GroupBit, INDEX_BITS, QpEntry, slot_of};
 #[cfg(feature = "simulation")]
-use crate::peers::process::names::Names;
+use crate::peers::process::names::SocketNames;
 use crate::peers::process::outside::{Insiders, look, wait_for};
-use crate::peers::process::pair::Pair;
+use crate::peers::process::pair::ProcessPair;
 use crate::peers::process::peer_not_found;
-use crate::peers::process::rendezvous::{Here, Pairs, Rendezvous, most_unasked};
+use crate::peers::process::rendezvous::{
+    LocalProcess, PairsBySlot, ProcessRendezvous, most_unasked,
+};
 
 /// Pairs of one process that are kept after it was declared dead, as it may be inside our memory.
 /// For a process that meets us again and again and never goes, only the last ones are kept, with
@@ -70,20 +72,20 @@ pub(crate) fn random() -> [u64; 2] {
 impl PeerProcesses {
     /// Those of a device that has these names.
     #[cfg(feature = "simulation")]
-    pub(crate) fn named(names: Names) -> PeerProcesses {
+    pub(crate) fn named(names: SocketNames) -> PeerProcesses {
         PeerProcesses { names, ..PeerProcesses::default() }
     }
 
     /// Those of a device of which this process has claimed a slot.
-    pub(crate) fn of(here: Here) -> PeerProcesses {
+    pub(crate) fn with_own(here: LocalProcess) -> PeerProcesses {
         let names = here.names().clone();
         PeerProcesses { names, here: OnceLock::from(Ok(here)), ..PeerProcesses::default() }
     }
 
-    pub(super) fn here(&self) -> Result<&Here, Missing> {
+    pub(super) fn here(&self) -> Result<&LocalProcess, Missing> {
         let here = self.here.get_or_init(|| {
             let [anywhere, proof] = random();
-            let claimed = Here::claim(&self.names, anywhere, proof);
+            let claimed = LocalProcess::claim(&self.names, anywhere, proof);
             claimed.map_err(|(what, errno)| Missing { what, errno })
         });
         here.as_ref().map_err(|missing| *missing)
@@ -95,7 +97,7 @@ impl PeerProcesses {
     }
 
     /// Returns what this process publishes, once it has claimed a slot.
-    pub(crate) fn claimed(&self) -> Option<&Here> {
+    pub(crate) fn claimed(&self) -> Option<&LocalProcess> {
         self.here.get()?.as_ref().ok()
     }
 
@@ -133,7 +135,7 @@ impl PeerProcesses {
         slot_of(qpn) != slot_of(self.base()) || is_apart()
     }
 
-    pub(crate) fn pair(&self, slot: u32) -> Option<Arc<Pair>> {
+    pub(crate) fn pair(&self, slot: u32) -> Option<Arc<ProcessPair>> {
         self.pairs.read().get(&slot).cloned()
     }
 
@@ -195,7 +197,7 @@ impl PeerProcesses {
     }
 
     /// Those that live, as far as is known, and those that were declared dead and have not gone.
-    pub(super) fn all_pairs(&self) -> Vec<Arc<Pair>> {
+    pub(super) fn all_pairs(&self) -> Vec<Arc<ProcessPair>> {
         let mut pairs: Vec<_> = self.pairs.read().values().cloned().collect();
         pairs.extend(self.departed().iter().cloned());
         pairs
@@ -222,14 +224,14 @@ impl PeerProcesses {
     }
 
     /// Processes that were declared dead and have not gone.
-    pub(crate) fn departed(&self) -> MutexGuard<'_, Vec<Arc<Pair>>> {
+    pub(crate) fn departed(&self) -> MutexGuard<'_, Vec<Arc<ProcessPair>>> {
         let mut departed = self.departed.lock();
         departed.retain(|pair| !pair.has_gone());
         departed
     }
 
     /// Those of a slot, alive or declared dead.
-    pub(crate) fn all_in(&self, slot: u32) -> Vec<Arc<Pair>> {
+    pub(crate) fn all_in(&self, slot: u32) -> Vec<Arc<ProcessPair>> {
         let mut pairs: Vec<_> = self.pair(slot).into_iter().collect();
         let departed = self.departed();
         pairs.extend(departed.iter().filter(|pair| pair.slot == slot).cloned());
@@ -249,11 +251,11 @@ impl PeerProcesses {
 
 /// Keeps a pair among those that were declared dead and live, in the place of the first one of its
 /// process if there are many.
-pub(super) fn depart(departed: &mut Vec<Arc<Pair>>, pair: &Arc<Pair>) {
+pub(super) fn depart(departed: &mut Vec<Arc<ProcessPair>>, pair: &Arc<ProcessPair>) {
     if departed.iter().any(|known| Arc::ptr_eq(known, pair)) {
         return;
     }
-    let is_its = |known: &Arc<Pair>| known.pid == pair.pid;
+    let is_its = |known: &Arc<ProcessPair>| known.pid == pair.pid;
     if departed.iter().filter(|known| is_its(known)).count() >= DEPARTED
         && let Some(first) = departed.iter().position(is_its)
     {
@@ -269,7 +271,7 @@ impl Device {
     /// Meets the process of a foreign queue pair; whether it is there and has been met.
     /// No lock of a queue may be held.
     pub(crate) fn meet(self: &Arc<Device>, slot: u32) -> Result<bool, Errno> {
-        let is_met = self.meet_by(slot, Rendezvous::introduce)?;
+        let is_met = self.meet_by(slot, ProcessRendezvous::introduce)?;
         if is_met.is_none()
             && let Some(peers) = &self.peers
         {
@@ -292,7 +294,12 @@ impl Device {
     fn meet_by(
         self: &Arc<Device>,
         slot: u32,
-        introduce: impl FnOnce(&mut Rendezvous, &Here, u32, &Pairs) -> Result<bool, Errno>,
+        introduce: impl FnOnce(
+            &mut ProcessRendezvous,
+            &LocalProcess,
+            u32,
+            &PairsBySlot,
+        ) -> Result<bool, Errno>,
     ) -> Result<Option<bool>, Errno> {
         let Some(peers) = &self.peers else { return Ok(Some(false)) };
         let here = peers.here().map_err(|_| errno::EOPNOTSUPP)?;
@@ -367,7 +374,7 @@ impl Device {
         peers.participation.is_taking_in.store(true, Ordering::Release);
         let complete = rendezvous.take_in(here, &peers.pairs.read());
         for parts in complete {
-            let pair = Arc::new(Pair::new(parts));
+            let pair = Arc::new(ProcessPair::new(parts));
             if let Some(old) = peers.pair(pair.slot) {
                 self.hear_out(peers, &old, &mut deferred);
                 old.declare_dead();
@@ -386,14 +393,19 @@ impl Device {
 
     /// Takes what a process that has ended has left: it has acknowledged, and sent,
     /// whatever is in its rings.
-    fn hear_out(&self, peers: &PeerProcesses, pair: &Arc<Pair>, deferred: &mut DeferredWork) {
+    fn hear_out(
+        &self,
+        peers: &PeerProcesses,
+        pair: &Arc<ProcessPair>,
+        deferred: &mut DeferredWork,
+    ) {
         if !pair.is_dead() && pair.has_gone() {
             peers.progress.lock().run_out(self, pair, deferred);
         }
     }
 
     /// Buries a process that has died: what was on its way to it has failed.
-    pub(crate) fn bury(self: &Arc<Device>, pair: &Arc<Pair>) {
+    pub(crate) fn bury(self: &Arc<Device>, pair: &Arc<ProcessPair>) {
         let Some(peers) = &self.peers else { return };
         let mut deferred = DeferredWork::default();
         self.hear_out(peers, pair, &mut deferred);

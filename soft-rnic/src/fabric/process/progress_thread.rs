@@ -25,9 +25,9 @@ use rustix::io::Errno;
 
 use crate::objects::state::{Device, PeerProcesses};
 use crate::peers::process::barrier::{has_failed, heavy};
-use crate::peers::process::pair::{Pair, answer, ring};
+use crate::peers::process::pair::{ProcessPair, answer, ring};
 use crate::peers::process::progress_thread::ProgressThread;
-use crate::peers::process::rendezvous::Here;
+use crate::peers::process::rendezvous::LocalProcess;
 use crate::peers::process::serving::Serving;
 
 use super::peer_processes::has_pairs;
@@ -146,7 +146,7 @@ impl PeerProcesses {
 
     /// Answers the doorbell for a program that does not. Returns true if the program was going to,
     /// so that received messages are not left to it any longer.
-    pub(super) fn answer(&self, here: &Here) -> bool {
+    pub(super) fn answer(&self, here: &LocalProcess) -> bool {
         let waited = self.progress_thread.waits.load(Ordering::Relaxed);
         let hears = || {
             self.progress_thread.is_watched.load(Ordering::Relaxed) || self.progress_thread.wakes()
@@ -178,7 +178,7 @@ impl PeerProcesses {
 
     /// Lets the doorbell make the descriptor of this completion channel readable, and of no
     /// other: the thread that is woken takes the messages for all.
-    fn let_wake(&self, here: &Here, set: &Arc<OwnedFd>) {
+    fn let_wake(&self, here: &LocalProcess, set: &Arc<OwnedFd>) {
         let mut woken = self.progress_thread.woken.lock();
         if woken.as_ref().is_some_and(|known| Arc::ptr_eq(known, set)) {
             return;
@@ -193,7 +193,7 @@ impl PeerProcesses {
     }
 
     /// The doorbell does not make this descriptor readable any more.
-    fn let_sleep(&self, here: &Here, set: &Arc<OwnedFd>) {
+    fn let_sleep(&self, here: &LocalProcess, set: &Arc<OwnedFd>) {
         let mut woken = self.progress_thread.woken.lock();
         if let Some(known) = woken.take_if(|known| Arc::ptr_eq(known, set)) {
             let _ = epoll::delete(&known, &here.doorbell);
@@ -208,18 +208,18 @@ impl PeerProcesses {
 
 /// The doorbell, for the one thread that waits for it.
 #[derive(Debug)]
-pub(crate) struct Watch<'a> {
+pub(crate) struct DoorbellWatch<'a> {
     doorbell: &'a OwnedFd,
     is_watched: &'a AtomicBool,
 }
 
-impl AsFd for Watch<'_> {
+impl AsFd for DoorbellWatch<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.doorbell.as_fd()
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for DoorbellWatch<'_> {
     fn drop(&mut self) {
         self.is_watched.store(false, Ordering::Relaxed);
     }
@@ -261,14 +261,14 @@ pub(crate) fn before_waiting(
 /// The doorbell, for a thread that has called [`before_waiting`] and waits now, unless
 /// another one has it.
 #[cold]
-pub(crate) fn watch_doorbell(device: &Device) -> Option<Watch<'_>> {
+pub(crate) fn watch_doorbell(device: &Device) -> Option<DoorbellWatch<'_>> {
     if !has_pairs(device) {
         return None;
     }
     let peers = device.peers.as_ref()?;
     let (here, is_watched) = (peers.claimed()?, &peers.progress_thread.is_watched);
     let is_ours = !is_watched.swap(true, Ordering::Relaxed);
-    is_ours.then(|| Watch { doorbell: &here.doorbell, is_watched })
+    is_ours.then(|| DoorbellWatch { doorbell: &here.doorbell, is_watched })
 }
 
 impl Device {
@@ -306,7 +306,7 @@ impl Device {
     }
 
     /// Lets the progress thread watch a process.
-    pub(super) fn watch(&self, pair: &Pair) {
+    pub(super) fn watch(&self, pair: &ProcessPair) {
         if let Some(set) = self.peers.as_ref().and_then(|p| p.progress_thread.epoll()) {
             watch_with(set, pair);
         }
@@ -338,7 +338,7 @@ impl Device {
 
 /// Watches whether a process ends, closes its connections to us, or says that it takes us
 /// for dead; each once: it is buried then, and would be ready for ever.
-pub(super) fn watch_with(set: impl AsFd, pair: &Pair) {
+pub(super) fn watch_with(set: impl AsFd, pair: &ProcessPair) {
     let slot = epoll::EventData::new_u64(pair.slot.into());
     let watched = [
         (&pair.pidfd, epoll::EventFlags::IN),

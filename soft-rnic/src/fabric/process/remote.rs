@@ -24,26 +24,26 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::link::{Link, Step};
-use crate::memory::span::Span;
+use crate::engine::link::{SendAttempt, SqLink};
+use crate::memory::span::MemSpan;
 use crate::objects::deferred_work::WorkItem;
 use crate::objects::state::{Qp, Sq};
 use crate::peers::process::directory::slot_of;
 use crate::peers::process::outside::wait_for;
-use crate::peers::process::pair::Pair;
+use crate::peers::process::pair::ProcessPair;
 use crate::peers::process::regions::Regions;
-use crate::peers::process::remote::Remote;
-use crate::peers::process::ring::{DATA, Request};
-use crate::queues::outcome::{Outcome, Reply, Wait};
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::Transport;
-use crate::queues::requester::Requester;
-use crate::queues::wqe;
-use crate::reason::Reason;
+use crate::peers::process::remote::RemotePeer;
+use crate::peers::process::ring::{DATA, RingRequest};
+use crate::queues::outcome::{PeerReply, WaitCause, WqeOutcome};
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QpTransport;
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::{Wqe, WqeRef};
+use crate::reason::WcReason;
 use crate::timing::timer::response_timeout_ns;
 
-use super::one_sided::Access;
-use super::out::{COPIED, Out};
+use super::one_sided::AccessAttempt;
+use super::out::{COPIED, OutRing};
 use requests::flags_of;
 
 /// Longest time, in nanoseconds, after which a request to a peer's process that has died fails: one
@@ -51,9 +51,9 @@ use requests::flags_of;
 /// without end.
 const LOSS_NS: u64 = 4_096 << 14;
 
-impl Remote {
-    pub(crate) fn new(qpn: u32, incarnation: u8) -> Remote {
-        Remote {
+impl RemotePeer {
+    pub(crate) fn new(qpn: u32, incarnation: u8) -> RemotePeer {
+        RemotePeer {
             slot: slot_of(qpn),
             pair: None,
             generation: 0,
@@ -89,11 +89,11 @@ impl Remote {
     /// Waits until the peer's process reads no message any more where it lies: it has been
     /// told that the queue pair sends no more, and the program gets the memory back. A process
     /// that does not go on within seconds is stopped, and cannot be waited for: false.
-    pub(crate) fn reclaim(&self, pending: &Pending) -> bool {
+    pub(crate) fn reclaim(&self, pending: &PendingWqes) -> bool {
         self.reclaim_from(self.pair.as_deref(), pending)
     }
 
-    fn reclaim_from(&self, pair: Option<&Pair>, pending: &Pending) -> bool {
+    fn reclaim_from(&self, pair: Option<&ProcessPair>, pending: &PendingWqes) -> bool {
         let Some(pair) = pair else { return true };
         let is_read_there = |nth| {
             let request = pending.nth(nth);
@@ -106,11 +106,11 @@ impl Remote {
 
 /// The hold on a peer in another process; `XRC` says whether requests go over XRC.
 pub(crate) struct RemoteLink<'l, const XRC: bool> {
-    pub(super) remote: &'l mut Remote,
-    pub(super) out: Option<Out<'l>>,
+    pub(super) remote: &'l mut RemotePeer,
+    pub(super) out: Option<OutRing<'l>>,
 }
 
-impl Remote {
+impl RemotePeer {
     /// Takes the hold on the peer for a list.
     #[inline(always)]
     pub(crate) fn hold<const XRC: bool, R>(
@@ -121,7 +121,7 @@ impl Remote {
         self.look_up(qp);
         // Lent, not shared: its count of owners lies where all threads of the process look.
         let pair = self.pair.take();
-        let mut link = RemoteLink { out: pair.as_deref().map(Out::new), remote: self };
+        let mut link = RemoteLink { out: pair.as_deref().map(OutRing::new), remote: self };
         let result = act(&mut link);
         drop(link);
         self.pair = pair;
@@ -129,7 +129,7 @@ impl Remote {
     }
 }
 
-impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
+impl<'a, const XRC: bool> SqLink<'a> for RemoteLink<'_, XRC> {
     fn sent(&self) -> u32 {
         self.remote.sent
     }
@@ -144,22 +144,22 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &wqe::Request<'_>,
+        request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
-    ) -> Step {
+    ) -> SendAttempt {
         let len = request.len();
         let SqParts { requester, scratch, .. } = parts;
         let room = &mut scratch.local;
         let local = match qp.local_unless(requester, request, len, room, |_, _| Err(None)) {
             Ok(local) => local,
-            Err(Some(reason)) => return self.ended(Outcome::Failed(reason)),
+            Err(Some(reason)) => return self.ended(WqeOutcome::Failed(reason)),
             Err(None) => {
                 let Some(_section) = qp.begin_paging(self.out.as_mut(), execution) else {
-                    return Step::Later;
+                    return SendAttempt::Later;
                 };
                 match qp.local(requester, request, len, &mut scratch.local) {
                     Ok(local) => local,
-                    Err(reason) => return self.ended(Outcome::Failed(reason)),
+                    Err(reason) => return self.ended(WqeOutcome::Failed(reason)),
                 }
             }
         };
@@ -169,24 +169,24 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         {
             return step;
         }
-        let RemoteLink { remote, out: Some(out) } = self else { return Step::Later };
+        let RemoteLink { remote, out: Some(out) } = self else { return SendAttempt::Later };
         if request.wqe.takes_receive() {
             return qp.send::<XRC>(requester, &local, remote, out, request);
         }
         if remote.sent > 0 {
-            return Step::Later;
+            return SendAttempt::Later;
         }
         match qp.one_sided::<XRC>(requester, &local, remote, out, execution, request) {
-            Access::Done => {
+            AccessAttempt::Done => {
                 remote.bound = remote.generation;
-                Step::Ended(qp.judge(requester, Reply::Done, len))
+                SendAttempt::Ended(qp.judge(requester, PeerReply::Done, len))
             }
-            Access::Judge => qp.refer::<XRC>(requester, &local, remote, out, request),
-            Access::Later => {
+            AccessAttempt::Judge => qp.refer::<XRC>(requester, &local, remote, out, request),
+            AccessAttempt::Later => {
                 execution.deferred.push(WorkItem::Attach(Arc::clone(qp), out.pair.pid));
-                Step::Later
+                SendAttempt::Later
             }
-            Access::Ended(outcome) => Step::Ended(outcome),
+            AccessAttempt::Ended(outcome) => SendAttempt::Ended(outcome),
         }
     }
 
@@ -195,47 +195,49 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &wqe::Request<'_>,
+        request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
         arrives: bool,
-    ) -> Outcome {
+    ) -> WqeOutcome {
         let len = request.len();
         let SqParts { requester, scratch, .. } = parts;
         let local = match qp.local(requester, request, len, &mut scratch.local) {
             Ok(local) => local,
-            Err(reason) => return Outcome::Failed(reason),
+            Err(reason) => return WqeOutcome::Failed(reason),
         };
         let Some(out) = &mut self.out else {
             return qp.meet_or_fail(requester, self.remote, len, execution);
         };
         let to = requester.dest_qpn;
-        let mut sent =
-            Request { len: len as u32, ..qp.request(self.remote, request, to, flags_of(request)) };
+        let mut sent = RingRequest {
+            len: len as u32,
+            ..qp.request(self.remote, request, to, flags_of(request))
+        };
         let reply = match request.wqe.op {
-            _ if !arrives || out.pair.is_dead() => Reply::Silence,
+            _ if !arrives || out.pair.is_dead() => PeerReply::Silence,
             _ if request.wqe.takes_receive() && len <= u64::from(DATA / 4) => {
                 match out.put_copied(&mut sent, &local) {
-                    Ok(true) => Reply::Done,
+                    Ok(true) => PeerReply::Done,
                     Ok(false) => match qp.await_room(requester, out.pair, out.pair.has_read()) {
-                        Outcome::Dropped => Reply::Silence,
+                        WqeOutcome::Dropped => PeerReply::Silence,
                         waits => return waits,
                     },
-                    Err(_gone) => return Outcome::Failed(Reason::LocalGone),
+                    Err(_gone) => return WqeOutcome::Failed(WcReason::LocalGone),
                 }
             }
-            _ if request.wqe.takes_receive() => Reply::Silence,
+            _ if request.wqe.takes_receive() => PeerReply::Silence,
             _ => match qp.one_sided::<XRC>(requester, &local, self.remote, out, execution, request)
             {
-                Access::Done => Reply::Done,
+                AccessAttempt::Done => PeerReply::Done,
                 // Lost, as it may be: the network is one that loses.
-                Access::Judge | Access::Later => Reply::Silence,
-                Access::Ended(outcome) => return outcome,
+                AccessAttempt::Judge | AccessAttempt::Later => PeerReply::Silence,
+                AccessAttempt::Ended(outcome) => return outcome,
             },
         };
         qp.judge(requester, reply, len)
     }
 
-    fn give_up(&mut self, pending: &Pending, execution: &mut Execution<'a>) {
+    fn give_up(&mut self, pending: &PendingWqes, execution: &mut Execution<'a>) {
         if let Some(out) = &mut self.out {
             out.release();
         }
@@ -249,8 +251,8 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
 impl<const XRC: bool> RemoteLink<'_, XRC> {
     /// An end that comes only when nothing before it waits for a reply.
     #[cold]
-    fn ended(&self, outcome: Outcome) -> Step {
-        if self.remote.sent > 0 { Step::Later } else { Step::Ended(outcome) }
+    fn ended(&self, outcome: WqeOutcome) -> SendAttempt {
+        if self.remote.sent > 0 { SendAttempt::Later } else { SendAttempt::Ended(outcome) }
     }
 
     /// Looks for the queue pair at the other end, or what became of its process; what to do
@@ -259,20 +261,20 @@ impl<const XRC: bool> RemoteLink<'_, XRC> {
     fn find_peer(
         &mut self,
         qp: &Arc<Qp>,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         len: u64,
         execution: &mut Execution<'_>,
-    ) -> Option<Step> {
+    ) -> Option<SendAttempt> {
         if self.remote.sent > 0 && self.out.as_ref().is_none_or(|out| out.pair.is_dead()) {
-            return Some(Step::Later);
+            return Some(SendAttempt::Later);
         }
-        Some(Step::Ended(match &self.out {
+        Some(SendAttempt::Ended(match &self.out {
             None => qp.meet_or_fail(requester, self.remote, len, execution),
             Some(out) if out.pair.is_dead() => qp.lost(requester, len),
             Some(out) if qp.greet(self.remote, out.pair, requester.dest_qpn) => return None,
             Some(_) => {
                 requester.started = true;
-                qp.judge(requester, Reply::Silence, len)
+                qp.judge(requester, PeerReply::Silence, len)
             }
         }))
     }
@@ -281,51 +283,51 @@ impl<const XRC: bool> RemoteLink<'_, XRC> {
 impl Qp {
     /// A late message arrives at another process. False if it does not; a plain write has
     /// no memory to go to any more.
-    pub(crate) fn arrive_remote(&self, sq: &mut Sq, wqe: &wqe::Wqe, payload: &[Span<'_>]) -> bool {
+    pub(crate) fn arrive_remote(&self, sq: &mut Sq, wqe: &Wqe, payload: &[MemSpan<'_>]) -> bool {
         let to = sq.requester.dest_qpn;
         let Some(remote) = sq.remote.as_deref_mut() else { return false };
         remote.look_up(self);
         let pair = remote.pair.clone();
         let Some(pair) = pair.filter(|pair| !pair.is_dead()) else { return false };
         let len: usize = payload.iter().map(|span| span.len()).sum();
-        let request = wqe::Request { wqe, sges: &[], to: None };
+        let request = WqeRef { wqe, sges: &[], to: None };
         let flags = flags_of(&request);
-        let mut sent = Request { len: len as u32, ..self.request(remote, &request, to, flags) };
+        let mut sent = RingRequest { len: len as u32, ..self.request(remote, &request, to, flags) };
         let fits = len <= DATA as usize / 4;
-        wqe.takes_receive() && fits && Out::new(&pair).put_data(&mut sent, payload)
+        wqe.takes_receive() && fits && OutRing::new(&pair).put_data(&mut sent, payload)
     }
 
     /// There is no pair: the process has to be met first, or is not there.
     fn meet_or_fail(
         self: &Arc<Qp>,
-        requester: &mut Requester,
-        remote: &Remote,
+        requester: &mut RequesterState,
+        remote: &RemotePeer,
         len: u64,
         execution: &mut Execution<'_>,
-    ) -> Outcome {
+    ) -> WqeOutcome {
         requester.started = true;
         if core::mem::take(&mut requester.peer_not_found) {
-            return self.judge(requester, Reply::Silence, len);
+            return self.judge(requester, PeerReply::Silence, len);
         }
         execution.deferred.push(WorkItem::Meet(Arc::clone(self), remote.slot));
-        Outcome::Blocked(Wait::Meeting, None)
+        WqeOutcome::Blocked(WaitCause::Meeting, None)
     }
 
     /// The peer's process has died. The request fails, but not at once: a peer that has all that it
     /// wants may exit, and what it sent before completes here first, as with a card.
-    pub(super) fn lost(&self, requester: &mut Requester, len: u64) -> Outcome {
+    pub(super) fn lost(&self, requester: &mut RequesterState, len: u64) -> WqeOutcome {
         if self.transport.is_reliable() {
             // It will not come back, so that one timeout is enough.
             (requester.started, requester.retries_left) = (true, 0);
             let timeout = response_timeout_ns(requester.timeout);
             let delay = timeout.map_or(LOSS_NS, |timeout| timeout.min(LOSS_NS));
-            return Outcome::Blocked(Wait::Response, Some(delay));
+            return WqeOutcome::Blocked(WaitCause::Response, Some(delay));
         }
-        self.judge(requester, Reply::Silence, len)
+        self.judge(requester, PeerReply::Silence, len)
     }
 
     /// Looks the peer up; whether it expects what we are going to send.
-    fn greet(&self, remote: &mut Remote, pair: &Pair, to: u32) -> bool {
+    fn greet(&self, remote: &mut RemotePeer, pair: &ProcessPair, to: u32) -> bool {
         let Some(entry) = pair.theirs.receiver(to, self.transport as u32, self.num) else {
             return false;
         };
@@ -340,7 +342,7 @@ impl Qp {
     }
 }
 
-impl Remote {
+impl RemotePeer {
     /// Finds the process at the other end, if it has been met.
     fn look_up(&mut self, qp: &Qp) {
         let Some(peers) = &qp.pd.context.device.peers else { return };
@@ -364,7 +366,7 @@ impl Sq {
             return Ok(());
         };
         let _ = remote.reclaim(&self.pending);
-        if qp.transport == Transport::Uc {
+        if qp.transport == QpTransport::Uc {
             // An unreliable connection accepts any sender: each process may be inside.
             return peers.wait_outside();
         }

@@ -12,14 +12,14 @@ use crate::errno;
 use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
 use crate::memory::published::{InFile, PublishedMw, PublishedRegion};
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{Device, Kind, PeerProcesses, ProgressEngine, Qp};
-use crate::peers::process::directory::{Directory, INDEX_BITS, SLOTS, slot_of};
+use crate::objects::state::{Device, ExecutionMode, PeerProcesses, ProgressEngine, Qp};
+use crate::peers::process::directory::{INDEX_BITS, ProcessDirectory, SLOTS, slot_of};
 use crate::peers::process::mapped::Mapped;
-use crate::peers::process::pair::{self, Pair, Parts};
+use crate::peers::process::pair::{self, PairParts, ProcessPair};
 use crate::peers::process::ring::{PayloadLocation, Rings, WANTS_REPLY};
-use crate::queues::outcome::{Outcome, Wait};
-use crate::queues::qp_state::State;
-use crate::reason::Reason;
+use crate::queues::outcome::{WaitCause, WqeOutcome};
+use crate::queues::qp_state::QueuePairState;
+use crate::reason::WcReason;
 use host::random::Random;
 use host::sync::SetOnDrop;
 use rustix::event::epoll;
@@ -51,7 +51,7 @@ const MADE_UP: u32 = 256;
 /// A device of its own. The slot that it claims begins anywhere, and is that of no made-up peer.
 fn device_of_its_own(ordinal: u64) -> Arc<Device> {
     loop {
-        let device = Device::new("test", ordinal, Kind::Synchronous);
+        let device = Device::new("test", ordinal, ExecutionMode::Synchronous);
         let own = slot_of(device.peers.as_ref().unwrap().base());
         if (0..MADE_UP).all(|n| slot(n) != own) {
             return device;
@@ -75,10 +75,10 @@ fn far(slot: u32) -> u32 {
 /// A peer whose memory files are ours to write.
 struct Wild {
     rings: Mapped<Rings>,
-    directory: Mapped<Directory>,
+    directory: Mapped<ProcessDirectory>,
     /// Its ends of the connections.
     sockets: Option<[OwnedFd; 2]>,
-    pair: Arc<Pair>,
+    pair: Arc<ProcessPair>,
     progress: ProgressEngine,
     index: u32,
 }
@@ -126,18 +126,18 @@ impl Drop for Sleeper {
 
 impl Wild {
     fn new() -> Wild {
-        Wild::of(slot(0), rustix::process::getpid())
+        Wild::at_slot(slot(0), rustix::process::getpid())
     }
 
     /// A peer that is said to be a process.
-    fn of(slot: u32, process: rustix::process::Pid) -> Wild {
+    fn at_slot(slot: u32, process: rustix::process::Pid) -> Wild {
         let rings: Mapped<Rings> = Mapped::create("test").unwrap();
-        let directory: Mapped<Directory> = Mapped::create("test").unwrap();
+        let directory: Mapped<ProcessDirectory> = Mapped::create("test").unwrap();
         let flags = rustix::event::EventfdFlags::NONBLOCK;
         let doorbell = rustix::event::eventfd(0, flags).unwrap();
         let ([socket, accepted], sockets) = connections();
         let pidfd = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty());
-        let pair = Arc::new(Pair::new(Parts {
+        let pair = Arc::new(ProcessPair::new(PairParts {
             slot,
             pid: process.as_raw_pid(),
             pidfd: pidfd.unwrap(),
@@ -184,7 +184,7 @@ impl Wild {
         entry.transport.store(qp.transport as u32, Ordering::Relaxed);
         entry.dest_qpn.store(qp.num, Ordering::Relaxed);
         entry.generation.store(1, Ordering::Relaxed);
-        entry.state.store(State::Rts as u32, Ordering::Release);
+        entry.state.store(QueuePairState::Rts as u32, Ordering::Release);
     }
 
     /// Says that all messages of a queue pair up to this one are done.
@@ -230,9 +230,13 @@ impl Wild {
         ];
         self.rings.scribble_request(self.index, words);
         let sender = self.directory.qp(far(slot(0)));
-        sender.state.store(State::Rts as u32, Ordering::Relaxed);
-        let refusals =
-            [Reason::LocalGone, Reason::PeerInvalid, Reason::PeerKey, Reason::PeerOperation];
+        sender.state.store(QueuePairState::Rts as u32, Ordering::Relaxed);
+        let refusals = [
+            WcReason::LocalGone,
+            WcReason::PeerInvalid,
+            WcReason::PeerKey,
+            WcReason::PeerOperation,
+        ];
         let [a, b, c, d] = refusals.map(|reason| reason as u64);
         let reason = pick(random, &[a, b, c, d, a + 7 * more]) as u8;
         let verdict = [random.below(5 + more) as u8, reason, 0, 0];
@@ -302,7 +306,7 @@ fn connected_on(device: &Arc<Device>, kind: ibv_qp_type, far: u32, access: i32) 
             (responder.dest_qpn, responder.peer_is_here) = (far, true);
             (responder.access, responder.max_dest_rd_atomic) = (0xf, 1);
             object.connect(&mut sq, &mut responder);
-            object.set_state(State::Rts);
+            object.set_state(QueuePairState::Rts);
         }
         let (len, buffer) = (1 << 16, vec![0_u8; 1 << 16].leak().as_mut_ptr());
         let mr = (verbs.reg_mr)(pd, buffer.cast(), len, access);
@@ -394,8 +398,8 @@ fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
 #[test]
 fn a_refusal_has_the_reason_of_one() {
     let device = crate::objects::device::default_device();
-    let key = Reason::PeerKey as u8;
-    for (number, reason) in [(40, 0), (41, Reason::Rnr as u8), (42, 12), (43, 200), (44, key)] {
+    let key = WcReason::PeerKey as u8;
+    for (number, reason) in [(40, 0), (41, WcReason::Rnr as u8), (42, 12), (43, 200), (44, key)] {
         let (_process, mut peer, qp) = known(slot(number));
         let incarnation = qp.responder.lock().generation as u8;
         let kinds = u64::from(u32::from_le_bytes([4, reason, incarnation, 0])) << 32;
@@ -422,7 +426,7 @@ fn met(slot: u32) -> (Sleeper, Wild, Arc<Qp>) {
 /// As [`met`], and what it sends is taken by its own progress engine only.
 fn known(slot: u32) -> (Sleeper, Wild, Arc<Qp>) {
     let process = Sleeper::new();
-    let peer = Wild::of(slot, process.pid());
+    let peer = Wild::at_slot(slot, process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot));
     peer.known();
     peer.receive_from(&qp);
@@ -458,12 +462,12 @@ fn what_goes_to_a_process_that_has_died_fails_one_timeout_later() {
         let mut sq = qp.sq.lock();
         (sq.requester.timeout, sq.requester.retries_left) = (timeout, 7);
         let outcome = qp.lost(&mut sq.requester, 8);
-        assert_eq!(outcome, Outcome::Blocked(Wait::Response, Some(ns)), "{timeout}");
+        assert_eq!(outcome, WqeOutcome::Blocked(WaitCause::Response, Some(ns)), "{timeout}");
         assert_eq!(sq.requester.retries_left, 0, "it is not tried again");
     }
     let unreliable = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(21)));
     let outcome = unreliable.lost(&mut unreliable.sq.lock().requester, 8);
-    assert_eq!(outcome, Outcome::Dropped);
+    assert_eq!(outcome, WqeOutcome::Dropped);
 }
 
 #[test]
@@ -535,7 +539,7 @@ fn memory_stays_while_a_process_declared_dead_still_runs() {
     // A process that has ended is not waited for.
     process.end();
     assert_eq!(peers.wait_outside(), Ok(()));
-    let is_it = |pair: &Arc<Pair>| Arc::ptr_eq(pair, &peer.pair);
+    let is_it = |pair: &Arc<ProcessPair>| Arc::ptr_eq(pair, &peer.pair);
     assert!(!peers.departed.lock().iter().any(is_it));
     device.bury(&peer.pair);
     assert!(!peers.departed.lock().iter().any(is_it));
@@ -545,9 +549,9 @@ fn memory_stays_while_a_process_declared_dead_still_runs() {
 #[test]
 fn a_process_met_repeatedly_keeps_its_last_pairs_only() {
     let (process, mut departed) = (Sleeper::new(), Vec::new());
-    let other = Wild::of(slot(46), rustix::process::getpid());
+    let other = Wild::at_slot(slot(46), rustix::process::getpid());
     depart(&mut departed, &other.pair);
-    let peers: Vec<_> = (0..20).map(|_| Wild::of(slot(45), process.pid())).collect();
+    let peers: Vec<_> = (0..20).map(|_| Wild::at_slot(slot(45), process.pid())).collect();
     for peer in &peers {
         depart(&mut departed, &peer.pair);
         depart(&mut departed, &peer.pair);
@@ -563,7 +567,7 @@ fn of_all_departed_pairs_only_the_last_are_kept() {
     let mut departed = Vec::new();
     for process in &processes {
         for _ in 0..DEPARTED {
-            depart(&mut departed, &Wild::of(slot(47), process.pid()).pair);
+            depart(&mut departed, &Wild::at_slot(slot(47), process.pid()).pair);
         }
     }
     assert_eq!(departed.len(), ALL_DEPARTED);
@@ -600,7 +604,7 @@ fn the_progress_thread_lets_a_program_sleep_that_was_quicker() {
 fn a_queue_pair_cannot_be_cleared_while_its_peer_is_inside() {
     let slot = slot(6);
     let process = Sleeper::new();
-    let peer = Wild::of(slot, process.pid());
+    let peer = Wild::at_slot(slot, process.pid());
     for is_declared_dead in [false, true] {
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot));
         if is_declared_dead {

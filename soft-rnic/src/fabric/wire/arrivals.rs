@@ -11,17 +11,17 @@ use roce_core::opcode::Opcode;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
 use crate::peers::wire::answers::Answers;
-use crate::peers::wire::state::{Path, Wire};
-use crate::udp::{Datagram, Merged};
+use crate::peers::wire::state::{PacketPath, RoceWire};
+use crate::udp::{MergedDatagrams, ReceivedDatagram};
 
 use super::congestion::has_met_congestion;
 use super::packets::is_of_partition;
-use super::responder::{Answering, Held, Owed};
+use super::responder::{Answering, HeldResponder, OwedAnswer};
 
 /// The state that the packets of one look share; the receive lock is held.
 pub(super) struct Arrivals<'l> {
     pub(super) device: &'l Device,
-    pub(super) wire: &'l Wire,
+    pub(super) wire: &'l RoceWire,
     /// Queue pairs whose peers are to be answered.
     pub(super) answering: &'l mut Answers,
     /// Queue pairs whose requesters got a response.
@@ -31,14 +31,14 @@ pub(super) struct Arrivals<'l> {
 }
 
 /// The kind of a packet that was taken.
-enum Heard {
+enum ArrivalKind {
     Nothing,
-    Request(Owed),
+    Request(OwedAnswer),
     Response,
 }
 
 impl Arrivals<'_> {
-    pub(super) fn take_all(&mut self, mut merged: Merged<'_>) {
+    pub(super) fn take_all(&mut self, mut merged: MergedDatagrams<'_>) {
         let flow = Flow::new(merged.current().from, self.wire.port.local());
         while !merged.is_empty() {
             let Some(qpn) = dest_of(merged.current()) else {
@@ -63,11 +63,17 @@ impl Arrivals<'_> {
         }
     }
 
-    fn note(&mut self, qp: &Arc<Qp>, held: &mut Held<'_>, heard: &Heard, from: IpAddr) {
+    fn note(
+        &mut self,
+        qp: &Arc<Qp>,
+        held: &mut HeldResponder<'_>,
+        heard: &ArrivalKind,
+        from: IpAddr,
+    ) {
         match heard {
-            Heard::Nothing | Heard::Request(Owed::Nothing) => {}
-            Heard::Request(Owed::Answer) => self.answering.note(from, qp.num),
-            Heard::Request(Owed::Nak) => {
+            ArrivalKind::Nothing | ArrivalKind::Request(OwedAnswer::Nothing) => {}
+            ArrivalKind::Request(OwedAnswer::Answer) => self.answering.note(from, qp.num),
+            ArrivalKind::Request(OwedAnswer::Nak) => {
                 *held = None;
                 self.answering.note(from, qp.num);
                 // All that the peer sends until it has the NAK is sent again.
@@ -76,17 +82,17 @@ impl Arrivals<'_> {
                 self.wire.flush(&mut self.wire.tx.lock());
             }
             // There are few in a batch.
-            Heard::Response if self.resuming.contains(&qp.num) => {}
-            Heard::Response => self.resuming.push(qp.num),
+            ArrivalKind::Response if self.resuming.contains(&qp.num) => {}
+            ArrivalKind::Response => self.resuming.push(qp.num),
         }
     }
 
     fn take<'q>(
         &mut self,
         qp: &'q Arc<Qp>,
-        held: &mut Held<'q>,
-        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
-    ) -> Heard {
+        held: &mut HeldResponder<'q>,
+        (datagram, flow): (&ReceivedDatagram<'_>, &Option<Flow>),
+    ) -> ArrivalKind {
         let counts = &self.wire.counts;
         let Some(peek) = codec::peek(datagram.bytes) else { return self.count(&counts.malformed) };
         if peek.opcode == Opcode::Cnp.to_u8() {
@@ -103,7 +109,7 @@ impl Arrivals<'_> {
         if let Err(heard) = self.check((datagram, flow), connection.path.as_ref(), peek.pkey) {
             return heard;
         }
-        Heard::Request(match codec::parse(datagram.bytes) {
+        ArrivalKind::Request(match codec::parse(datagram.bytes) {
             Ok(packet) => {
                 if has_met_congestion(datagram.marks, &packet.headers) {
                     qp.note_congestion(self.wire, responder);
@@ -121,9 +127,9 @@ impl Arrivals<'_> {
     fn take_response(
         &mut self,
         qp: &Arc<Qp>,
-        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
+        (datagram, flow): (&ReceivedDatagram<'_>, &Option<Flow>),
         pkey: u16,
-    ) -> Heard {
+    ) -> ArrivalKind {
         let mut sq = qp.sq.lock();
         let Some(connection) = &mut sq.wire else { return self.count(&self.wire.counts.strangers) };
         let packet = match self.checked((datagram, flow), Some(connection.path()), pkey) {
@@ -135,16 +141,16 @@ impl Arrivals<'_> {
             drop(sq);
             qp.note_congestion(self.wire, &mut qp.responder.lock());
         }
-        Heard::Response
+        ArrivalKind::Response
     }
 
     #[cold]
     fn take_notification(
         &mut self,
         qp: &Arc<Qp>,
-        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
+        (datagram, flow): (&ReceivedDatagram<'_>, &Option<Flow>),
         pkey: u16,
-    ) -> Heard {
+    ) -> ArrivalKind {
         let path = qp.responder.lock().wire.as_ref().map(|connection| connection.path);
         let Some(path) = path else { return self.count(&self.wire.counts.strangers) };
         let packet = match self.checked((datagram, flow), path.as_ref(), pkey) {
@@ -152,16 +158,16 @@ impl Arrivals<'_> {
             Err(heard) => return heard,
         };
         qp.heed_notification(self.wire, &packet.headers);
-        Heard::Nothing
+        ArrivalKind::Nothing
     }
 
     /// A packet that is what it has to be, parsed.
     fn checked<'d>(
         &self,
-        (datagram, flow): (&Datagram<'d>, &Option<Flow>),
-        path: Option<&Path>,
+        (datagram, flow): (&ReceivedDatagram<'d>, &Option<Flow>),
+        path: Option<&PacketPath>,
         pkey: u16,
-    ) -> Result<Packet<'d>, Heard> {
+    ) -> Result<Packet<'d>, ArrivalKind> {
         self.check((datagram, flow), path, pkey)?;
         codec::parse(datagram.bytes).map_err(|_| self.count(&self.wire.counts.malformed))
     }
@@ -170,10 +176,10 @@ impl Arrivals<'_> {
     /// be from anywhere.
     fn check(
         &self,
-        (datagram, flow): (&Datagram<'_>, &Option<Flow>),
-        path: Option<&Path>,
+        (datagram, flow): (&ReceivedDatagram<'_>, &Option<Flow>),
+        path: Option<&PacketPath>,
         pkey: u16,
-    ) -> Result<(), Heard> {
+    ) -> Result<(), ArrivalKind> {
         let counts = &self.wire.counts;
         if path.is_some_and(|path| !is_from(datagram, path)) {
             self.wire.symptoms.note_foreign(datagram.from.ip());
@@ -188,19 +194,19 @@ impl Arrivals<'_> {
         Ok(())
     }
 
-    fn count(&self, which: &AtomicU64) -> Heard {
+    fn count(&self, which: &AtomicU64) -> ArrivalKind {
         // Relaxed: a statistic.
         which.fetch_add(1, Ordering::Relaxed);
-        Heard::Nothing
+        ArrivalKind::Nothing
     }
 }
 
-fn dest_of(datagram: &Datagram<'_>) -> Option<u32> {
+fn dest_of(datagram: &ReceivedDatagram<'_>) -> Option<u32> {
     codec::peek(datagram.bytes).map(|peek| peek.dest_qpn)
 }
 
 /// Reports whether a packet is from the peer, as far as its address says.
-fn is_from(datagram: &Datagram<'_>, path: &Path) -> bool {
+fn is_from(datagram: &ReceivedDatagram<'_>, path: &PacketPath) -> bool {
     path.peer.ip() == datagram.from.ip().to_canonical()
 }
 

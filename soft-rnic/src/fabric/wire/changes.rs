@@ -7,8 +7,8 @@ use roce_core::requester::Changeable;
 
 use super::device::WireMemory;
 use super::requester::timeout;
-use crate::objects::state::{Qp, Responder, Sq};
-use crate::peers::wire::state::{Machine, WireSq};
+use crate::objects::state::{Qp, ResponderState, Sq};
+use crate::peers::wire::state::{ReceivingMachine, WireSq};
 
 impl Qp {
     /// Attributes have changed; those of the path, and how many READs and atomics are remembered, if
@@ -16,7 +16,7 @@ impl Qp {
     pub(crate) fn change_wire(
         self: &Arc<Qp>,
         sq: &mut Sq,
-        responder: &mut Responder,
+        responder: &mut ResponderState,
         (of_path, of_slots): (bool, bool),
         memory: &mut WireMemory,
     ) {
@@ -47,9 +47,9 @@ impl Qp {
     }
 }
 
-fn change_responder(responder: &mut Responder, slots: Option<&mut WireMemory>) {
+fn change_responder(responder: &mut ResponderState, slots: Option<&mut WireMemory>) {
     let Some(wire) = &mut responder.wire else { return };
-    let Machine::Reliable(machine) = &mut wire.machine else { return };
+    let ReceivingMachine::Reliable(machine) = &mut wire.machine else { return };
     if let Some(timer) = RnrTimer::new(responder.min_rnr_timer) {
         machine.set_min_rnr_timer(timer);
     }

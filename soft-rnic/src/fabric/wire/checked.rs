@@ -4,13 +4,13 @@ use roce_core::request::Outgoing;
 use roce_core::responder::ReceiveDone;
 
 use crate::check::packets::Packets;
-use crate::check::report::Kind;
+use crate::check::report::ReportKind;
 use crate::objects::state::Qp;
 use crate::queues::wqe::Wqe;
 
-use super::target::Here;
+use super::target::QpTarget;
 
-impl Here<'_, '_> {
+impl QpTarget<'_, '_> {
     /// A receive request has been taken; nothing was written to its buffer yet. A shared queue's
     /// lock is held.
     #[cold]
@@ -27,7 +27,7 @@ impl Here<'_, '_> {
     pub(super) fn check_filled(&self) {
         let Some(check) = self.qp.check() else { return };
         check.with_last(|posted| {
-            self.qp.compare(check, posted, Kind::WrittenWhilePosted);
+            self.qp.compare(check, posted, ReportKind::WrittenWhilePosted);
             // What lies there from now on is the message's, or a part of one that was lost.
             posted.print = None;
         });

@@ -7,8 +7,8 @@ use roce_core::requester::Received;
 
 use super::packets::add;
 use crate::clock;
-use crate::objects::state::{Qp, Responder};
-use crate::peers::wire::state::{Counts, PacketFaults, Path, Wire, WireRq, WireSq};
+use crate::objects::state::{Qp, ResponderState};
+use crate::peers::wire::state::{PacketCounts, PacketFaults, PacketPath, RoceWire, WireRq, WireSq};
 use crate::udp::Marks;
 
 /// Reports whether a packet has met congestion: a switch says so in the IP header, or, if it is of
@@ -22,16 +22,16 @@ impl Qp {
     /// A packet of the peer has met congestion. It is counted, and the peer of a connection is
     /// notified. What receives is locked, and so is the receiving side.
     #[cold]
-    pub(super) fn note_congestion(&self, wire: &Wire, responder: &mut Responder) {
+    pub(super) fn note_congestion(&self, wire: &RoceWire, responder: &mut ResponderState) {
         add(&wire.counts.ecn_marked, 1);
         let Some((path, dest_qpn)) = self.due_notification(responder) else { return };
         let marks = Marks { class: without_ecn(path.marks.class), ..path.marks };
-        wire.send_now(&Path { marks, ..path }, &cnp(dest_qpn, DEFAULT_PKEY));
+        wire.send_now(&PacketPath { marks, ..path }, &cnp(dest_qpn, DEFAULT_PKEY));
         add(&wire.counts.cnp_sent, 1);
     }
 
     /// Returns the path and the queue pair number that a notification goes to, if one is due.
-    fn due_notification(&self, responder: &mut Responder) -> Option<(Path, u32)> {
+    fn due_notification(&self, responder: &mut ResponderState) -> Option<(PacketPath, u32)> {
         if !self.state().receives() {
             return None;
         }
@@ -45,7 +45,7 @@ impl Qp {
     /// A notification has arrived: the window of a reliable connection becomes smaller. Others have
     /// none. What receives is locked.
     #[cold]
-    pub(super) fn heed_notification(&self, wire: &Wire, headers: &Headers) {
+    pub(super) fn heed_notification(&self, wire: &RoceWire, headers: &Headers) {
         let is_heeded = self.transport.is_reliable() && {
             let mut sq = self.sq.lock();
             match sq.wire.as_deref_mut() {
@@ -55,7 +55,7 @@ impl Qp {
                 _ => false,
             }
         };
-        let Counts { cnp_handled, cnp_ignored, .. } = &wire.counts;
+        let PacketCounts { cnp_handled, cnp_ignored, .. } = &wire.counts;
         add(if is_heeded { cnp_handled } else { cnp_ignored }, 1);
     }
 }

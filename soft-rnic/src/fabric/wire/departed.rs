@@ -14,13 +14,13 @@ use roce_core::codec::Packet;
 use roce_core::icrc::Flow;
 use roce_core::responder::{AccessError, Refusal, Target};
 
-use super::responder::Buffers;
+use super::responder::RequestBuffers;
 use crate::clock;
 use crate::copy::summed_bytes;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{self, Qp};
-use crate::peers::wire::state::{Departed, KeptRead, Machine, Wire, WireRq};
-use crate::udp::Datagram;
+use crate::objects::state::{Qp, ResponderState};
+use crate::peers::wire::state::{Departed, KeptRead, ReceivingMachine, RoceWire, WireRq};
+use crate::udp::ReceivedDatagram;
 
 /// Queue pairs that are remembered, at most: the oldest ones are forgotten first.
 const MOST: usize = 256;
@@ -31,17 +31,17 @@ pub(super) const KEPT: usize = 1 << 10;
 
 impl Qp {
     /// The queue pair ends; its lock is held.
-    pub(crate) fn depart(self: &Arc<Qp>, responder: &mut state::Responder) {
+    pub(crate) fn depart(self: &Arc<Qp>, responder: &mut ResponderState) {
         let Some(wire) = self.pd.context.device.wire() else { return };
         let kept = self.read_again(responder);
         wire.remember(self.num, responder.wire.take(), kept);
     }
 
     /// Returns the READs that its peer may still ask for.
-    fn read_again(self: &Arc<Qp>, responder: &mut state::Responder) -> Vec<KeptRead> {
-        let (mut buffers, mut deferred) = (Buffers::new(), DeferredWork::default());
+    fn read_again(self: &Arc<Qp>, responder: &mut ResponderState) -> Vec<KeptRead> {
+        let (mut buffers, mut deferred) = (RequestBuffers::new(), DeferredWork::default());
         let (mut all, mut left) = (Vec::new(), KEPT);
-        let Some((Machine::Reliable(machine), mut here)) =
+        let Some((ReceivingMachine::Reliable(machine), mut here)) =
             self.here(responder, &mut buffers, &mut deferred)
         else {
             return all;
@@ -56,7 +56,7 @@ impl Qp {
     }
 }
 
-impl Wire {
+impl RoceWire {
     /// A queue pair has ended, with what it has received by.
     pub(super) fn remember(
         &self,
@@ -68,7 +68,7 @@ impl Wire {
         else {
             return;
         };
-        let (Machine::Reliable(machine), Some(path)) = (machine, path) else { return };
+        let (ReceivingMachine::Reliable(machine), Some(path)) = (machine, path) else { return };
         let mut all = self.departed.lock();
         let now = clock::now();
         while all.front().is_some_and(|oldest| all.len() >= MOST || oldest.until_ns < now) {
@@ -80,7 +80,7 @@ impl Wire {
     /// A packet has arrived for no queue pair; returns true if it was for one that has ended, and
     /// is answered.
     #[cold]
-    pub(super) fn answer_departed(&self, datagram: &Datagram<'_>, number: u32) -> bool {
+    pub(super) fn answer_departed(&self, datagram: &ReceivedDatagram<'_>, number: u32) -> bool {
         let mut all = self.departed.lock();
         let now = clock::now();
         let is_it = |departed: &&mut Departed| {
@@ -108,7 +108,7 @@ impl Wire {
         }) else {
             return false;
         };
-        let mut kept = Kept { reads, found: &[] };
+        let mut kept = DepartedReads { reads, found: &[] };
         if kept.read(reth.rkey, reth.va, reth.len).is_err() {
             return false;
         }
@@ -126,12 +126,12 @@ impl Wire {
 }
 
 /// The READs that were kept of a queue pair that has ended: it can still be asked for them.
-struct Kept<'k> {
+struct DepartedReads<'k> {
     reads: &'k [KeptRead],
     found: &'k [u8],
 }
 
-impl Target for Kept<'_> {
+impl Target for DepartedReads<'_> {
     fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), AccessError> {
         let found = self.reads.iter().find_map(|read| read.part(rkey, va, length));
         self.found = found.ok_or(Refusal::Access)?;

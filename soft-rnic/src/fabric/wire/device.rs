@@ -22,17 +22,17 @@ use crate::check::checker;
 use crate::fabric::process::peer_processes::random;
 use crate::lock::{Lock, Padded};
 use crate::objects::device::DEVICES;
-use crate::objects::state::{Device, Kind, PeerProcesses, Qp, Responder, Sq};
+use crate::objects::state::{Device, ExecutionMode, PeerProcesses, Qp, ResponderState, Sq};
 use crate::peers::wire::port_state::{PortState, mtu_code_of};
 use crate::peers::wire::state::{
-    Counts, Exit, Memberships, PacketFaults, Path, Rx, Wire, gid_of, ip_of,
+    ExitRequest, Memberships, PacketCounts, PacketFaults, PacketPath, RoceWire, Rx, gid_of, ip_of,
 };
 use crate::peers::wire::symptoms::Symptoms;
-use crate::queues::qp_state::{State, Transport};
+use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::timing::network::NetworkFaults;
 use crate::udp::{
-    Capture, LocalAddress, MAX_SEND_PORTS, Marks, Outbox, Port, PortError, SendPorts, address_of,
-    local_addresses,
+    Capture, LocalAddress, MAX_SEND_PORTS, Marks, PacketOutbox, PortError, SendPorts, UdpPort,
+    address_of, local_addresses,
 };
 use host::random::Random;
 
@@ -230,7 +230,7 @@ impl Roce {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let ordinal = 3 << 40 | hasher.finish() >> 24;
-        let wire = Wire::new(self, (joined.port, joined.place, send_ports), capture);
+        let wire = RoceWire::new(self, (joined.port, joined.place, send_ports), capture);
         let device = wired((name, ordinal), wire, joined.peers);
         let started = device.start_progress_thread();
         started.map_err(|errno| PortError::new(addr, "starting a thread for", errno))?;
@@ -239,8 +239,8 @@ impl Roce {
 
     /// A device on a network of a world.
     #[cfg(feature = "simulation")]
-    pub(crate) fn open_in_world(&self, named: (&str, u64), port: Port) -> Arc<Device> {
-        wired(named, Wire::new(self, (port, None, SendPorts::default()), None), None)
+    pub(crate) fn open_in_world(&self, named: (&str, u64), port: UdpPort) -> Arc<Device> {
+        wired(named, RoceWire::new(self, (port, None, SendPorts::default()), None), None)
     }
 
     fn capture(&self) -> Result<Option<Capture>, ListError> {
@@ -250,19 +250,23 @@ impl Roce {
     }
 }
 
-fn wired((name, ordinal): (&str, u64), wire: Wire, peers: Option<PeerProcesses>) -> Arc<Device> {
-    let device = Device::with_peers(name, ordinal, Kind::Wired(Box::new(wire)), peers);
+fn wired(
+    (name, ordinal): (&str, u64),
+    wire: RoceWire,
+    peers: Option<PeerProcesses>,
+) -> Arc<Device> {
+    let device = Device::with_peers(name, ordinal, ExecutionMode::Wired(Box::new(wire)), peers);
     // A process that had the place before has had other numbers, most likely.
     device.qps.begin_anywhere(random()[0]);
     device
 }
 
-impl Wire {
+impl RoceWire {
     fn new(
         roce: &Roce,
-        (port, place, send_ports): (Port, Option<u32>, SendPorts),
+        (port, place, send_ports): (UdpPort, Option<u32>, SendPorts),
         capture: Option<Capture>,
-    ) -> Wire {
+    ) -> RoceWire {
         let port_state = PortState::new(mtu_code(&port));
         for from in send_ports.others().iter().chain([&port]) {
             // Where that fails, groups are where the routes say.
@@ -271,7 +275,7 @@ impl Wire {
         let faults = (roce.faults != NetworkFaults::default())
             .then(|| PacketFaults { network: roce.faults, random: Random::new(roce.seed) });
         let is_in_world = port.is_in_world();
-        Wire {
+        RoceWire {
             port,
             place,
             send_ports,
@@ -282,18 +286,18 @@ impl Wire {
             loops: roce.loopback,
             has_ecn: roce.ecn,
             rx: Padded(Lock::new(Rx { faults, ..Rx::default() })),
-            tx: Padded(Lock::new(Outbox::new(roce.gso))),
+            tx: Padded(Lock::new(PacketOutbox::new(roce.gso))),
             is_stuck: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             missed: AtomicU32::new(0),
             is_watched: AtomicBool::new(false),
             thread: OnceLock::new(),
-            exit: Exit::default(),
+            exit: ExitRequest::default(),
             workers: Arc::default(),
             own_workers: Arc::default(),
             answered_ns: AtomicU64::new(0),
             departed: Mutex::default(),
-            counts: Counts::default(),
+            counts: PacketCounts::default(),
             memberships: Memberships::default(),
             symptoms: Symptoms::default(),
             capture,
@@ -301,9 +305,14 @@ impl Wire {
     }
 
     /// The path from a queue pair of ours to one of a peer's.
-    pub(super) fn path(&self, peer: IpAddr, marks: Marks, (from, to): (u32, u32)) -> Option<Path> {
+    pub(super) fn path(
+        &self,
+        peer: IpAddr,
+        marks: Marks,
+        (from, to): (u32, u32),
+    ) -> Option<PacketPath> {
         let (peer, source) = (SocketAddr::new(peer, UDP_PORT), self.send_ports.choose(from, to));
-        Some(Path { peer, marks, source, flow: Flow::new(self.source(source), peer)? })
+        Some(PacketPath { peer, marks, source, flow: Flow::new(self.source(source), peer)? })
     }
 
     /// The address of a source port.
@@ -323,7 +332,7 @@ fn of_interface(name: &str) -> Result<IpAddr, RoceError> {
     })
 }
 
-fn mtu_code(port: &Port) -> u32 {
+fn mtu_code(port: &UdpPort) -> u32 {
     mtu_code_of(port.local().ip(), port.mtu().unwrap_or(1_500))
 }
 
@@ -339,14 +348,14 @@ impl Qp {
     /// Memory for a transition, and for as many READs and atomics of the peer, if that changes.
     pub(crate) fn wire_memory(
         &self,
-        transition: (State, State),
+        transition: (QueuePairState, QueuePairState),
         responses: Option<u8>,
     ) -> Result<WireMemory, OutOfMemory> {
         if self.pd.context.device.wire().is_none() || !self.transport.is_reliable() {
             return Ok(WireMemory::default());
         }
         alloc::headroom()?;
-        let begins = transition == (State::Rtr, State::Rts);
+        let begins = transition == (QueuePairState::Rtr, QueuePairState::Rts);
         let sends = if begins { self.cap.max_send_wr.max(1) as usize } else { 0 };
         Ok(WireMemory {
             sends: alloc::filled(sends, SendSlot::new)?,
@@ -355,11 +364,16 @@ impl Qp {
     }
 
     /// The queue pair has become ready to receive; both locks are held.
-    pub(crate) fn connect_wire(&self, sq: &Sq, responder: &mut Responder, memory: &mut WireMemory) {
+    pub(crate) fn connect_wire(
+        &self,
+        sq: &Sq,
+        responder: &mut ResponderState,
+        memory: &mut WireMemory,
+    ) {
         let device = &self.pd.context.device;
         let Some(wire) = device.wire() else { return };
         let path = match self.transport {
-            Transport::Ud => None,
+            QpTransport::Ud => None,
             _ => match self.wire_path(sq, wire) {
                 Some(path) => Some(path),
                 None => return,
@@ -373,7 +387,9 @@ impl Qp {
     /// It has become ready to send; the lock is held.
     pub(crate) fn begin_to_send(&self, sq: &mut Sq, memory: WireMemory) {
         let device = &self.pd.context.device;
-        let Some(wire) = device.wire().filter(|_| self.transport != Transport::Ud) else { return };
+        let Some(wire) = device.wire().filter(|_| self.transport != QpTransport::Ud) else {
+            return;
+        };
         if let Some(path) = self.wire_path(sq, wire) {
             self.begin_wire(sq, wire, path, memory.sends);
         }
@@ -396,7 +412,7 @@ impl Qp {
     }
 
     /// Returns the path of its packets, if they go over the network.
-    pub(super) fn wire_path(&self, sq: &Sq, wire: &Wire) -> Option<Path> {
+    pub(super) fn wire_path(&self, sq: &Sq, wire: &RoceWire) -> Option<PacketPath> {
         if sq.requester.reaches_us && !wire.loops {
             return None;
         }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::objects::state::{Device, Qp};
 
-use crate::peers::wire::state::{Reliable, Wire};
+use crate::peers::wire::state::{Reliable, RoceWire};
 
 /// A peer that did not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Qp {
 
 impl Unreached {
     /// With what the device has counted by now.
-    fn with(self, wire: &Wire) -> Unreached {
+    fn with(self, wire: &RoceWire) -> Unreached {
         // Relaxed: statistics.
         let refused = wire.symptoms.refused.load(Ordering::Relaxed);
         Unreached {

@@ -22,9 +22,9 @@ use rustix::io::Errno;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
-use crate::peers::wire::state::{GroupSocket, GroupSockets, PacketFaults, Wire, gid_of, ip_of};
-use crate::queues::address::{Gid, MULTICAST_QPN};
-use crate::udp::{AddressState, Datagram, FEW, Inbox, Port};
+use crate::peers::wire::state::{GroupSocket, GroupSockets, PacketFaults, RoceWire, gid_of, ip_of};
+use crate::queues::address::{GidBytes, MULTICAST_QPN};
+use crate::udp::{AddressState, FEW, PacketInbox, ReceivedDatagram, UdpPort};
 use crate::{errno, limits};
 
 use super::device::UDP_PORT;
@@ -42,20 +42,20 @@ pub(super) const COPIES: usize = 4_096;
 const FEW_MEMBERS: usize = COPIES / (64 * FEW);
 
 impl GroupSockets {
-    fn has(&self, gid: &Gid) -> bool {
+    fn has(&self, gid: &GidBytes) -> bool {
         self.all.iter().any(|socket| socket.gid == *gid)
     }
 
     /// A socket that packets wait in, if there is one. The kernel is asked for one at a time,
     /// because it then puts that one behind all others that are ready: each gets its turn, however
     /// few a look takes.
-    fn next_ready(&mut self, wire: &Wire) -> Option<&mut GroupSocket> {
+    fn next_ready(&mut self, wire: &RoceWire) -> Option<&mut GroupSocket> {
         let ready = wire.memberships.ready.get().filter(|_| !self.all.is_empty())?;
         let data = host::fd::epoll_at_once(ready).ok()??.data.u64();
         self.all.iter_mut().find(|socket| key(&socket.port).u64() == data)
     }
 
-    fn remove(&mut self, gid: &Gid) -> Option<Port> {
+    fn remove(&mut self, gid: &GidBytes) -> Option<UdpPort> {
         let at = self.all.iter().position(|socket| socket.gid == *gid)?;
         let GroupSocket { port, dropped, .. } = self.all.swap_remove(at);
         self.dropped = self.dropped.wrapping_add(dropped);
@@ -63,7 +63,7 @@ impl GroupSockets {
     }
 
     /// Puts a new socket in the place of a group's; the one before.
-    fn replace(&mut self, gid: &Gid, port: Port) -> Option<Port> {
+    fn replace(&mut self, gid: &GidBytes, port: UdpPort) -> Option<UdpPort> {
         let socket = self.all.iter_mut().find(|socket| socket.gid == *gid)?;
         self.dropped = self.dropped.wrapping_add(core::mem::take(&mut socket.dropped));
         Some(core::mem::replace(&mut socket.port, port))
@@ -78,13 +78,13 @@ fn of_verb(error: Errno) -> Errno {
 
 /// Returns the key of a socket among those that are ready: its descriptor, which stays the same
 /// while it is one of them.
-fn key(port: &Port) -> EventData {
+fn key(port: &UdpPort) -> EventData {
     EventData::new_u64(port.as_fd().as_raw_fd().cast_unsigned().into())
 }
 
-impl Wire {
+impl RoceWire {
     /// Joins a group, unless this process has. `changing` is held.
-    fn join(&self, gid: &Gid) -> Result<(), Errno> {
+    fn join(&self, gid: &GidBytes) -> Result<(), Errno> {
         let (has, joined) = {
             let groups = &self.rx.lock().groups;
             (groups.has(gid), groups.all.len())
@@ -101,7 +101,7 @@ impl Wire {
     }
 
     /// A socket that has joined a group, and is among those that may be ready.
-    fn socket_for(&self, gid: &Gid) -> Result<Port, Errno> {
+    fn socket_for(&self, gid: &GidBytes) -> Result<UdpPort, Errno> {
         let port = self.port.join_beside(SocketAddr::new(ip_of(gid), UDP_PORT))?;
         // A socket that is closed is among them no more.
         epoll::add(self.ready_sockets()?, &port, key(&port), EventFlags::IN)?;
@@ -136,8 +136,9 @@ impl Wire {
     /// Joins all groups again; returns true if that is done. `changing` is held. Each gets a new
     /// socket: one of a group of a link is bound to the interface that is not there any more.
     fn join_again(&self) -> bool {
-        let groups: Vec<Gid> = self.rx.lock().groups.all.iter().map(|socket| socket.gid).collect();
-        let again = |gid: &Gid| {
+        let groups: Vec<GidBytes> =
+            self.rx.lock().groups.all.iter().map(|socket| socket.gid).collect();
+        let again = |gid: &GidBytes| {
             let Ok(port) = self.socket_for(gid) else { return false };
             let before = self.rx.lock().groups.replace(gid, port);
             before.into_iter().for_each(|port| self.give_up(&port));
@@ -148,7 +149,7 @@ impl Wire {
     }
 
     /// Has a socket that is used no more leave its group. `changing` is held.
-    fn give_up(&self, port: &Port) {
+    fn give_up(&self, port: &UdpPort) {
         // A child of fork may have a copy of the socket, which would stay among those that are
         // ready.
         let _ = self.memberships.ready.get().map(|ready| epoll::delete(ready, port));
@@ -169,7 +170,7 @@ impl Wire {
     /// Leaves a group that has no members in this process. `changing` is held. A queue pair that
     /// was detached before gets no packet any more when this returns, whether the group has members
     /// or not.
-    fn leave_unused(&self, device: &Device, gid: &Gid) {
+    fn leave_unused(&self, device: &Device, gid: &GidBytes) {
         let port = {
             let mut rx = self.rx.lock();
             if !device.members(gid).is_empty() {
@@ -187,8 +188,8 @@ impl Qp {
     /// Attaches it to a group of the network. The errors are the kernel's, and those of joining.
     pub(crate) fn attach_on_wire(
         self: &Arc<Qp>,
-        wire: &Wire,
-        gid: Gid,
+        wire: &RoceWire,
+        gid: GidBytes,
         lid: u16,
     ) -> Result<(), Errno> {
         self.can_attach_to(&gid)?;
@@ -206,7 +207,12 @@ impl Qp {
 
     /// Ends an attachment to a group of the network. In a child of fork that is an attachment of
     /// the child's copy: the membership is its parent's.
-    pub(crate) fn detach_on_wire(&self, wire: &Wire, gid: Gid, lid: u16) -> Result<(), Errno> {
+    pub(crate) fn detach_on_wire(
+        &self,
+        wire: &RoceWire,
+        gid: GidBytes,
+        lid: u16,
+    ) -> Result<(), Errno> {
         if wire.is_inherited() {
             return self.detach_from_group(gid, lid);
         }
@@ -217,7 +223,7 @@ impl Qp {
     }
 
     /// It is destroyed, and was a member of these groups.
-    pub(crate) fn leave_on_wire(&self, groups: &[Gid]) {
+    pub(crate) fn leave_on_wire(&self, groups: &[GidBytes]) {
         let device = &self.pd.context.device;
         let Some(wire) = device.wire().filter(|_| !groups.is_empty()) else { return };
         if wire.is_inherited() {
@@ -234,13 +240,13 @@ impl Qp {
 }
 
 /// The inbox that takes packets, and the faults that the network adds to them.
-pub(super) type Intake<'r> = (&'r mut Inbox, &'r mut Option<PacketFaults>);
+pub(super) type Intake<'r> = (&'r mut PacketInbox, &'r mut Option<PacketFaults>);
 
 /// Takes packets received for groups, up to a number of [copies](COPIES); returns true if there may
 /// be more. `before` is called if there is anything: copies take time.
 pub(super) fn take_from_groups(
     device: &Device,
-    wire: &Wire,
+    wire: &RoceWire,
     groups: &mut GroupSockets,
     (inbox, faults): Intake<'_>,
     (shared, deferred): (&mut Answering, &mut DeferredWork),
@@ -264,7 +270,7 @@ pub(super) fn take_from_groups(
 /// none.
 fn take_batch(
     device: &Device,
-    wire: &Wire,
+    wire: &RoceWire,
     socket: &mut GroupSocket,
     (inbox, faults): Intake<'_>,
     (shared, deferred): (&mut Answering, &mut DeferredWork),
@@ -275,7 +281,7 @@ fn take_batch(
     let _ = inbox.receive_apart(&socket.port, is_short, &mut socket.dropped);
     let group = Group { members: &members, gid: socket.gid, port: &socket.port };
     let (mut came, mut copies) = (0, 0);
-    let mut take = |datagram: &Datagram<'_>| {
+    let mut take = |datagram: &ReceivedDatagram<'_>| {
         let made = device.take_for_group(wire, &group, datagram, (&mut *shared, &mut *deferred));
         copies += made.max(1);
     };
@@ -296,8 +302,8 @@ fn take_batch(
 /// A group that packets have arrived for.
 struct Group<'g> {
     members: &'g [Arc<Qp>],
-    gid: Gid,
-    port: &'g Port,
+    gid: GidBytes,
+    port: &'g UdpPort,
 }
 
 impl Device {
@@ -305,9 +311,9 @@ impl Device {
     /// tried.
     fn take_for_group(
         &self,
-        wire: &Wire,
+        wire: &RoceWire,
         group: &Group<'_>,
-        datagram: &Datagram<'_>,
+        datagram: &ReceivedDatagram<'_>,
         (shared, deferred): (&mut Answering, &mut DeferredWork),
     ) -> usize {
         let counts = &wire.counts;

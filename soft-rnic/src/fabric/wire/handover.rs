@@ -22,8 +22,8 @@ use roce_core::lengths::MAX_PACKET;
 
 use super::members::PLACES;
 use crate::peers::process::directory::{INDEX_BITS, slot_of};
-use crate::peers::wire::state::Wire;
-use crate::udp::{Datagram, Marks};
+use crate::peers::wire::state::RoceWire;
+use crate::udp::{Marks, ReceivedDatagram};
 
 /// The opcode, which no packet of RoCE has: manufacturers have those from 0xc0 on.
 const OPCODE: u8 = 0xff;
@@ -32,11 +32,11 @@ const INDEX: u32 = 2;
 /// Bytes in front of the packet.
 const HEADER: usize = 32;
 
-impl Wire {
+impl RoceWire {
     /// Hands a packet over that is for a queue pair of another place, if it is for one; it is sent
     /// with what the outbox has.
     #[cold]
-    pub(super) fn hand_over(&self, datagram: &Datagram<'_>, dest_qpn: u32) -> bool {
+    pub(super) fn hand_over(&self, datagram: &ReceivedDatagram<'_>, dest_qpn: u32) -> bool {
         let (place, local) = (slot_of(dest_qpn), self.port.local());
         let is_others = self.place.is_some_and(|own| own != place) && place < PLACES;
         // A packet from the address itself need not be.
@@ -60,7 +60,7 @@ impl Wire {
     }
 
     /// Reports whether a datagram may have been handed over by another process of the address.
-    pub(super) fn may_be_handed_over(&self, datagram: &Datagram<'_>) -> bool {
+    pub(super) fn may_be_handed_over(&self, datagram: &ReceivedDatagram<'_>) -> bool {
         datagram.from == self.port.local() && self.place.is_some()
     }
 }
@@ -68,7 +68,7 @@ impl Wire {
 /// The packet in a datagram that another process of the address has handed over, if it is one.
 /// (Processes may also reach each other over the network: `loopback=wire`.)
 #[cold]
-pub(super) fn handed_over(datagram: Datagram<'_>) -> Datagram<'_> {
+pub(super) fn handed_over(datagram: ReceivedDatagram<'_>) -> ReceivedDatagram<'_> {
     parse(datagram.bytes).unwrap_or(datagram)
 }
 
@@ -77,8 +77,8 @@ pub(super) fn is_handed_over(bytes: &[u8]) -> bool {
     parse(bytes).is_some()
 }
 
-fn header_of(place: u32, datagram: &Datagram<'_>) -> [u8; HEADER] {
-    let &Datagram { from, marks, nth, .. } = datagram;
+fn header_of(place: u32, datagram: &ReceivedDatagram<'_>) -> [u8; HEADER] {
+    let &ReceivedDatagram { from, marks, nth, .. } = datagram;
     let ip = match from.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
@@ -93,7 +93,7 @@ fn header_of(place: u32, datagram: &Datagram<'_>) -> [u8; HEADER] {
     header
 }
 
-fn parse(bytes: &[u8]) -> Option<Datagram<'_>> {
+fn parse(bytes: &[u8]) -> Option<ReceivedDatagram<'_>> {
     let (header, packet) = bytes.split_first_chunk::<HEADER>()?;
     let is_one = codec::peek(header)?.dest_qpn & ((1 << INDEX_BITS) - 1) == INDEX;
     let ip: [u8; 16] = *header[12..].first_chunk()?;
@@ -101,7 +101,7 @@ fn parse(bytes: &[u8]) -> Option<Datagram<'_>> {
     let from = SocketAddr::new(ip, u16::from_be_bytes([header[8], header[9]]));
     let marks = Marks { class: header[10], hops: header[11] };
     let nth = u16::from_be_bytes([header[28], header[29]]);
-    let datagram = Datagram { from, marks, bytes: packet, nth, was_handed_over: true };
+    let datagram = ReceivedDatagram { from, marks, bytes: packet, nth, was_handed_over: true };
     (is_one && header[0] == OPCODE).then_some(datagram)
 }
 

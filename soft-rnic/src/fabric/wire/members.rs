@@ -18,10 +18,10 @@ use rustix::io::Errno;
 use crate::fabric::process::peer_processes::random;
 use crate::objects::state::PeerProcesses;
 use crate::peers::process::directory::INDEX_BITS;
-use crate::peers::process::names::Names;
-use crate::peers::process::rendezvous::Here;
-use crate::peers::process::shared_sockets::{SHARED, Silent, Turn, TurnError, ask};
-use crate::udp::{Port, PortError};
+use crate::peers::process::names::SocketNames;
+use crate::peers::process::rendezvous::LocalProcess;
+use crate::peers::process::shared_sockets::{JoinTurn, SHARED, Silent, TurnError, ask};
+use crate::udp::{PortError, UdpPort};
 
 /// Places of an address, as a power of two.
 const PLACE_BITS: u32 = 5;
@@ -54,27 +54,27 @@ const LACKING: [Errno; 11] = [
 const _: () = assert!(PLACES as usize <= SHARED);
 
 /// The port and the place of a process that has joined, and the others.
-pub(super) struct Joined {
-    pub(super) port: Port,
+pub(super) struct JoinedPort {
+    pub(super) port: UdpPort,
     /// The place of this process on the address, if there can be others.
     pub(super) place: Option<u32>,
     /// The others, if there can be any.
     pub(super) peers: Option<PeerProcesses>,
     /// Held until others are served.
-    pub(super) _turn: Option<Turn>,
+    pub(super) _turn: Option<JoinTurn>,
 }
 
 /// Joins the processes of an address, or is the first one.
-pub(super) fn join(addr: SocketAddr) -> Result<Joined, PortError> {
-    let names = Names::of_address(addr.ip(), PLACES);
-    let turn = match Turn::take(&names, TURN_WITHIN) {
+pub(super) fn join(addr: SocketAddr) -> Result<JoinedPort, PortError> {
+    let names = SocketNames::of_address(addr.ip(), PLACES);
+    let turn = match JoinTurn::take(&names, TURN_WITHIN) {
         Ok(turn) => turn,
         Err(TurnError::Taken(silent)) => return Err(is_silent(addr, silent)),
         Err(TurnError::Foreign) => return Err(is_foreign(addr)),
         Err(TurnError::System(errno)) => return alone_after(addr, "abstract sockets", errno),
     };
     let [anywhere, proof] = random();
-    let mut here = match Here::claim(&names, anywhere, proof) {
+    let mut here = match LocalProcess::claim(&names, anywhere, proof) {
         Ok(here) => here,
         Err((_, Errno::ADDRINUSE)) => return Err(is_full(addr)),
         Err((what, errno)) => return alone_after(addr, what, errno),
@@ -83,30 +83,38 @@ pub(super) fn join(addr: SocketAddr) -> Result<Joined, PortError> {
     let error = |errno| PortError::new(addr, "taking a place of", errno);
     let own = sockets.get_mut(here.slot as usize).ok_or_else(|| error(Errno::PROTO))?;
     let copy = rustix::io::fcntl_dupfd_cloexec(&*own, 3).map_err(error)?;
-    let port = Port::take_place(core::mem::replace(own, copy), addr).map_err(error)?;
+    let port = UdpPort::take_place(core::mem::replace(own, copy), addr).map_err(error)?;
     here.share(sockets);
     let place = Some(here.slot);
-    Ok(Joined { port, place, peers: Some(PeerProcesses::of(here)), _turn: Some(turn) })
+    Ok(JoinedPort { port, place, peers: Some(PeerProcesses::with_own(here)), _turn: Some(turn) })
 }
 
 /// Binds the address for this process alone, if the system lacks what joining takes.
-fn alone_after(addr: SocketAddr, what: &'static str, errno: Errno) -> Result<Joined, PortError> {
+fn alone_after(
+    addr: SocketAddr,
+    what: &'static str,
+    errno: Errno,
+) -> Result<JoinedPort, PortError> {
     if !LACKING.contains(&errno) {
         let error = PortError::new(addr, "joining the processes of", errno);
         return Err(PortError { why: Some(format!("it takes {what}")), ..error });
     }
-    Ok(Joined { port: Port::bind(addr)?, place: None, peers: None, _turn: None })
+    Ok(JoinedPort { port: UdpPort::bind(addr)?, place: None, peers: None, _turn: None })
 }
 
 /// The sockets of all places: those of a member, or new ones.
-fn sockets(names: &Names, here: &Here, addr: SocketAddr) -> Result<Vec<OwnedFd>, PortError> {
+fn sockets(
+    names: &SocketNames,
+    here: &LocalProcess,
+    addr: SocketAddr,
+) -> Result<Vec<OwnedFd>, PortError> {
     let end = host::time::now() + GONE_WITHIN;
     loop {
         let found = ask(names, here.slot).map_err(|silent| is_silent(addr, silent))?;
         if let Some(sockets) = found.filter(|sockets| sockets.len() == PLACES as usize) {
             return Ok(sockets);
         }
-        match Port::bind_group(addr, INDEX_BITS, PLACE_BITS) {
+        match UdpPort::bind_group(addr, INDEX_BITS, PLACE_BITS) {
             Ok(ports) => return Ok(ports.into_iter().map(OwnedFd::from).collect()),
             // The last member is ending: its name goes before its sockets do.
             Err(PortError { errno: Errno::ADDRINUSE, .. }) if host::time::now() < end => {

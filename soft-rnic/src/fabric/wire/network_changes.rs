@@ -21,7 +21,7 @@ use crate::objects::state::Device;
 use crate::objects::timed_events::raise_for_all;
 use crate::udp::{AddressState, Interfaces, NetworkWatch};
 
-use crate::peers::wire::state::{Wire, ip_of};
+use crate::peers::wire::state::{RoceWire, ip_of};
 
 /// Time in which the thread takes no messages after it has taken some: changes arrive in groups,
 /// and a look takes the longer the more interfaces there are.
@@ -30,13 +30,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A network namespace, as a file's number.
-type Namespace = (u64, u64);
+type NamespaceId = (u64, u64);
 
 /// The watch of the network for this process. A child of fork finds that of its parent.
-static WATCH: Mutex<Option<Arc<Watch>>> = Mutex::new(None);
+static WATCH: Mutex<Option<Arc<ChangeWatch>>> = Mutex::new(None);
 
 /// The network namespace of this thread, if the system says.
-pub(super) fn network_namespace() -> Option<Namespace> {
+pub(super) fn network_namespace() -> Option<NamespaceId> {
     let stat = rustix::fs::stat("/proc/thread-self/ns/net").ok()?;
     Some((stat.st_dev, stat.st_ino))
 }
@@ -54,44 +54,44 @@ pub(super) fn begin(device: &Arc<Device>) {
 /// Returns the watch of the network for this process: it is made, and its thread started, where
 /// there is none yet.
 fn watch_of(
-    known: &mut Option<Arc<Watch>>,
+    known: &mut Option<Arc<ChangeWatch>>,
     process: u32,
-    namespace: Option<Namespace>,
-) -> Option<Arc<Watch>> {
+    namespace: Option<NamespaceId>,
+) -> Option<Arc<ChangeWatch>> {
     if known.as_ref().is_none_or(|watch| watch.process != process) {
-        *known = Watch::start(process, namespace);
+        *known = ChangeWatch::start(process, namespace);
     }
     known.clone()
 }
 
 /// The socket by which the kernel tells of changes, and the devices that they are for.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct ChangeWatch {
     socket: NetworkWatch,
     /// The process that reads the socket.
     process: u32,
     /// The network namespace that it tells of.
-    namespace: Option<Namespace>,
+    namespace: Option<NamespaceId>,
     /// Those in the namespace. It is locked during a look, until all of them know what it has
     /// found.
     devices: Mutex<Vec<Arc<Device>>>,
 }
 
-impl Watch {
-    pub(super) fn new(process: u32, namespace: Option<Namespace>) -> Result<Watch, Errno> {
+impl ChangeWatch {
+    pub(super) fn new(process: u32, namespace: Option<NamespaceId>) -> Result<ChangeWatch, Errno> {
         let socket = NetworkWatch::open()?;
-        Ok(Watch { socket, process, namespace, devices: Mutex::default() })
+        Ok(ChangeWatch { socket, process, namespace, devices: Mutex::default() })
     }
 
     /// A thread of this thread's namespace watches from now on, until the process ends.
-    fn start(process: u32, namespace: Option<Namespace>) -> Option<Arc<Watch>> {
-        let watch = Arc::new(Watch::new(process, namespace).ok()?);
+    fn start(process: u32, namespace: Option<NamespaceId>) -> Option<Arc<ChangeWatch>> {
+        let watch = Arc::new(ChangeWatch::new(process, namespace).ok()?);
         let watching = Arc::clone(&watch);
         host::thread::spawn("soft-rnic-net", move || watching.run()).ok().and(Some(watch))
     }
 
     /// The device's port follows the network, if it is the network that is watched.
-    pub(super) fn add(&self, device: &Arc<Device>, wire: &Wire) {
+    pub(super) fn add(&self, device: &Arc<Device>, wire: &RoceWire) {
         if wire.namespace != self.namespace {
             return;
         }
@@ -136,7 +136,7 @@ impl Watch {
 }
 
 /// A look has found this of a device's address.
-pub(super) fn update(device: &Device, wire: &Wire, found: AddressState) {
+pub(super) fn update(device: &Device, wire: &RoceWire, found: AddressState) {
     let (events, has_changed) = wire.port_state.update(ip_of(&wire.gid), found);
     // Runs may have been refused for want of the address, or by another interface. An interface
     // that always refuses them does not see them tried again when others change.

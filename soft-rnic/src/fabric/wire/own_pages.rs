@@ -12,27 +12,27 @@ use super::paging::{LOOKED_AT, Paging};
 use crate::engine::responder::place::behind;
 use crate::memory::on_demand::bring;
 use crate::memory::paging::Presence;
-use crate::memory::span::{Span, SpanBuf, Spans};
+use crate::memory::span::{MemSpan, SpanBuf, Spans};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::peers::wire::state::{OwnPages, Wire};
-use crate::queues::requester::Requester;
-use crate::queues::wqe::Request;
-use crate::reason::Reason;
+use crate::peers::wire::state::{OwnPages, RoceWire};
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::WqeRef;
+use crate::reason::WcReason;
 
 /// Time in nanoseconds after which a request is looked at again for which no thread was free.
 pub(super) const LOOK_AGAIN_NS: u64 = 5_000_000;
 
 /// The reason that a request is not sent.
-pub(super) enum Unsent {
+pub(super) enum UnsentReason {
     /// Its pages are not there yet.
     Later,
-    Failed(Reason),
+    Failed(WcReason),
 }
 
-impl From<Reason> for Unsent {
-    fn from(reason: Reason) -> Unsent {
-        Unsent::Failed(reason)
+impl From<WcReason> for UnsentReason {
+    fn from(reason: WcReason) -> UnsentReason {
+        UnsentReason::Failed(reason)
     }
 }
 
@@ -41,12 +41,14 @@ impl OwnPages {
     fn look<'s>(
         &mut self,
         qp: &Arc<Qp>,
-        pieces: &[Span<'s>],
-        brought: impl FnOnce() -> Vec<Span<'s>>,
+        pieces: &[MemSpan<'s>],
+        brought: impl FnOnce() -> Vec<MemSpan<'s>>,
         is_written: bool,
     ) -> Presence {
         let device = &qp.pd.context.device;
-        let Some(Wire { own_workers: workers, .. }) = device.wire() else { return Presence::Gone };
+        let Some(RoceWire { own_workers: workers, .. }) = device.wire() else {
+            return Presence::Gone;
+        };
         let (peer, asked) = (qp.num as i32, &mut self.asked);
         let resumes = Some((Arc::downgrade(device), qp.num));
         let mut paging = Paging { asked, workers, peer, resumes };
@@ -61,11 +63,11 @@ impl Qp {
     #[inline]
     pub(super) fn check_local(
         self: &Arc<Qp>,
-        requester: &Requester,
-        request: &Request<'_>,
+        requester: &RequesterState,
+        request: &WqeRef<'_>,
         room: &mut SpanBuf,
         own: &mut OwnPages,
-    ) -> Result<(), Unsent> {
+    ) -> Result<(), UnsentReason> {
         let len = request.len();
         let found = self.local_unless(requester, request, len, room, |access, mut spans| {
             self.find_on_demand(request, access, len, &mut spans)?;
@@ -74,8 +76,8 @@ impl Qp {
             match own.look(self, pieces, || pieces.to_vec(), is_written) {
                 // Pages that are there may not permit the access.
                 Presence::There if len > LOOKED_AT as u64 || bring(pieces, is_written) => Ok(spans),
-                Presence::Unknown => Err(Unsent::Later),
-                _ => Err(Unsent::Failed(Reason::LocalGone)),
+                Presence::Unknown => Err(UnsentReason::Later),
+                _ => Err(UnsentReason::Failed(WcReason::LocalGone)),
             }
         });
         found.map(drop)
@@ -118,7 +120,7 @@ impl Qp {
 }
 
 /// At most `len` bytes from `offset` on.
-fn part<'l>(local: &'l Spans<'_>, offset: usize, len: usize) -> Vec<Span<'l>> {
+fn part<'l>(local: &'l Spans<'_>, offset: usize, len: usize) -> Vec<MemSpan<'l>> {
     let mut left = len;
     let pieces = behind(local.as_slice(), offset).map(|piece| {
         let n = piece.len().min(left);

@@ -14,8 +14,8 @@ use crate::clock;
 use crate::lock::Guard;
 use crate::objects::cq::CqWriter;
 use crate::peers::process::directory::slot_of;
-use crate::peers::wire::state::{Path, Wire};
-use crate::udp::{Captured, Datagram, Outbox, Port};
+use crate::peers::wire::state::{PacketPath, RoceWire};
+use crate::udp::{Captured, PacketOutbox, ReceivedDatagram, UdpPort};
 
 /// Packets that a connection has in flight at least, before it sends more, where its last run is
 /// held back until it is full. A program that posts one message after the other has each of them
@@ -28,14 +28,14 @@ pub(super) const HOLDS_FROM: u64 = 16;
 const WAITS: u32 = 10;
 const A_WAIT: Duration = Duration::from_millis(1);
 
-impl Wire {
+impl RoceWire {
     /// Puts a packet into the outbox. `fill` writes the payload; it is given the CRC-32 before the
     /// payload, and says that behind it. The packet is lost if there is no room although what was
     /// there has been sent.
     pub(super) fn put<E>(
         &self,
-        tx: &mut Outbox,
-        path: &Path,
+        tx: &mut PacketOutbox,
+        path: &PacketPath,
         (headers, len): (&Headers, usize),
         fill: impl FnOnce(&mut [u8], u32) -> Result<u32, E>,
     ) -> Result<(), E> {
@@ -76,9 +76,9 @@ impl Wire {
 
     /// Captures a received packet, if that was asked for: with the identification that its
     /// ICRC fits.
-    pub(super) fn capture_received(&self, datagram: &Datagram<'_>, to: SocketAddr) {
+    pub(super) fn capture_received(&self, datagram: &ReceivedDatagram<'_>, to: SocketAddr) {
         let Some(capture) = &self.capture else { return };
-        let &Datagram { from, marks, bytes, nth, .. } = datagram;
+        let &ReceivedDatagram { from, marks, bytes, nth, .. } = datagram;
         let checked = Flow::new(from, to).and_then(|flow| flow.check(nth, bytes).ok());
         let id = match checked {
             Some(Checked::V4 { id, dont_fragment }) => (id, dont_fragment),
@@ -88,9 +88,9 @@ impl Wire {
     }
 
     /// Reports whether there is room for a packet to `path`, if what is in the outbox is sent.
-    pub(super) fn has_room(&self, path: &Path) -> bool {
+    pub(super) fn has_room(&self, path: &PacketPath) -> bool {
         let mut tx = self.tx.lock();
-        let has_room = |tx: &Outbox| tx.has_room(path.peer, path.marks, MAX_PACKET);
+        let has_room = |tx: &PacketOutbox| tx.has_room(path.peer, path.marks, MAX_PACKET);
         if !has_room(&tx) {
             self.flush(&mut tx);
         }
@@ -98,7 +98,7 @@ impl Wire {
     }
 
     /// Sends a packet without a payload, behind what is in the outbox.
-    pub(super) fn send_now(&self, path: &Path, headers: &Headers) {
+    pub(super) fn send_now(&self, path: &PacketPath, headers: &Headers) {
         let mut tx = self.tx.lock();
         let nothing = |_: &mut [u8], crc| Ok::<u32, core::convert::Infallible>(crc);
         let Ok(()) = self.put(&mut tx, path, (headers, 0), nothing);
@@ -106,7 +106,7 @@ impl Wire {
     }
 
     /// The same, of an answer that the peer waits for.
-    pub(super) fn say(&self, path: &Path, headers: &Headers) {
+    pub(super) fn say(&self, path: &PacketPath, headers: &Headers) {
         self.send_now(path, headers);
         // Relaxed: of one of those that answer at once.
         self.answered_ns.store(clock::now(), Ordering::Relaxed);
@@ -117,10 +117,10 @@ impl Wire {
     /// lets go of its.
     pub(super) fn make_room<'w>(
         &'w self,
-        tx: Guard<'w, Outbox>,
+        tx: Guard<'w, PacketOutbox>,
         writer: &mut CqWriter<'_>,
-    ) -> Guard<'w, Outbox> {
-        let has_room = |tx: &Outbox| tx.has_room_for_any(MAX_PACKET);
+    ) -> Guard<'w, PacketOutbox> {
+        let has_room = |tx: &PacketOutbox| tx.has_room_for_any(MAX_PACKET);
         if has_room(&tx) {
             return tx;
         }
@@ -132,7 +132,7 @@ impl Wire {
 
     /// Sends what is in the outbox until that is enough; where the socket is full, this thread
     /// waits for it, unless one has waited before without success. Returns true if it is enough.
-    pub(super) fn flush_until(&self, is_enough: impl Fn(&Outbox) -> bool) -> bool {
+    pub(super) fn flush_until(&self, is_enough: impl Fn(&PacketOutbox) -> bool) -> bool {
         let mut waits = 0..WAITS;
         loop {
             let full = {
@@ -153,23 +153,23 @@ impl Wire {
     }
 
     /// The port that what is in the outbox waits for.
-    pub(super) fn full_port(&self, tx: &Outbox) -> Option<&Port> {
+    pub(super) fn full_port(&self, tx: &PacketOutbox) -> Option<&UdpPort> {
         tx.first_source(&self.port, self.send_ports.others())
     }
 
     /// Sends what is in the outbox, as far as the socket has room. What the system refuses is lost.
-    pub(super) fn flush(&self, tx: &mut Outbox) {
+    pub(super) fn flush(&self, tx: &mut PacketOutbox) {
         tx.release();
         self.send_due(tx);
     }
 
     /// The same, but holds a run back that more packets can join: see [`HOLDS_FROM`].
-    pub(super) fn flush_full(&self, tx: &mut Outbox) {
+    pub(super) fn flush_full(&self, tx: &mut PacketOutbox) {
         tx.hold();
         self.send_due(tx);
     }
 
-    fn send_due(&self, tx: &mut Outbox) {
+    fn send_due(&self, tx: &mut PacketOutbox) {
         while tx.has_due() {
             match tx.send_from(&self.port, self.send_ports.others(), renumber) {
                 Ok(0) => return,

@@ -16,13 +16,13 @@ use host::sync::OnceLock;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
 
-use crate::memory::paging::{Asked, Needed, Presence};
+use crate::memory::paging::{Needed, PendingPages, Presence};
 use crate::memory::residency::are_present;
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 use crate::objects::state::Device;
 use crate::peers::process::workers::Workers;
 
-use crate::peers::wire::state::Path;
+use crate::peers::wire::state::PacketPath;
 
 /// Bytes whose pages are looked at when a request names them: the kernel walks a thousand pages in
 /// some tens of microseconds. Those of a longer request are brought whenever it arrives, and looked
@@ -32,7 +32,7 @@ pub(super) const LOOKED_AT: usize = 4 << 20;
 /// Looks for the pages that a queue pair's peer may access, and has others brought.
 #[derive(Debug)]
 pub(super) struct Paging<'p> {
-    pub(super) asked: &'p mut Option<Arc<Asked>>,
+    pub(super) asked: &'p mut Option<Arc<PendingPages>>,
     pub(super) workers: &'p Arc<Workers>,
     /// The peer that threads are reserved for: see [`peer_of`].
     pub(super) peer: i32,
@@ -42,7 +42,7 @@ pub(super) struct Paging<'p> {
 
 /// A number for a peer's address. (Those of two may be equal: then they have two threads together,
 /// as all have that send datagrams.)
-pub(super) fn peer_of(path: Option<&Path>) -> i32 {
+pub(super) fn peer_of(path: Option<&PacketPath>) -> i32 {
     let mut hasher = DefaultHasher::new();
     path.map(|path| path.peer.ip()).hash(&mut hasher);
     hasher.finish() as i32
@@ -51,7 +51,7 @@ pub(super) fn peer_of(path: Option<&Path>) -> i32 {
 impl Paging<'_> {
     /// Reports whether pieces can be accessed without waiting for their pages. If not, the pages
     /// are on their way, unless the peer has as many on their way as it may.
-    pub(super) fn look(&mut self, pieces: &[Span<'_>], is_written: bool) -> Presence {
+    pub(super) fn look(&mut self, pieces: &[MemSpan<'_>], is_written: bool) -> Presence {
         self.look_for(pieces, || pieces.to_vec(), is_written)
     }
 
@@ -59,15 +59,15 @@ impl Paging<'_> {
     /// answer: one that only the part had would be forgotten when the next one is looked at.
     pub(super) fn look_for<'s>(
         &mut self,
-        pieces: &[Span<'s>],
-        brought: impl FnOnce() -> Vec<Span<'s>>,
+        pieces: &[MemSpan<'s>],
+        brought: impl FnOnce() -> Vec<MemSpan<'s>>,
         is_written: bool,
     ) -> Presence {
         let present = look_at(pieces, is_written);
         if present == Some(true) {
             return Presence::There;
         }
-        let needed = Needed::of(&brought(), is_written);
+        let needed = Needed::from_spans(&brought(), is_written);
         let over = match self.asked.as_deref() {
             Some(asked) => match asked.is_there.get() {
                 None => return Presence::Unknown,
@@ -93,7 +93,7 @@ impl Paging<'_> {
     #[cold]
     fn ask(&mut self, needed: Needed) {
         let Some(reservation) = self.workers.reserve(self.peer) else { return };
-        let asked = Arc::new(Asked { needed, is_there: OnceLock::new() });
+        let asked = Arc::new(PendingPages { needed, is_there: OnceLock::new() });
         let theirs = Arc::clone(&asked);
         let bring = move || {
             // Only the thread has it when the queue pair has ended.
@@ -113,7 +113,7 @@ impl Paging<'_> {
 }
 
 /// Reports whether all pages are there; `None` if the kernel does not say, or they are too many.
-fn look_at(pieces: &[Span<'_>], is_written: bool) -> Option<bool> {
+fn look_at(pieces: &[MemSpan<'_>], is_written: bool) -> Option<bool> {
     if pieces.iter().map(|piece| piece.len()).sum::<usize>() > LOOKED_AT {
         return None;
     }

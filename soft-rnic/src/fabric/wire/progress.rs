@@ -9,9 +9,9 @@ use crate::clock;
 use crate::lock::Guard;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, Qp};
-use crate::peers::wire::answers::{Allowance, Answers, Said};
-use crate::peers::wire::state::{Late, PacketFaults, Rx, Wire};
-use crate::udp::{Datagram, Merged};
+use crate::peers::wire::answers::{Allowance, Answers, AnswersSent};
+use crate::peers::wire::state::{LatePacket, PacketFaults, RoceWire, Rx};
+use crate::udp::{MergedDatagrams, ReceivedDatagram};
 
 use super::arrivals::Arrivals;
 use super::groups::take_from_groups;
@@ -34,7 +34,7 @@ pub(super) const LONGEST_AWAY: Duration = Duration::from_micros(400);
 
 /// The packets that a look takes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Look {
+pub(super) enum LookScope {
     /// Packets to the device's own address.
     Own,
     /// Packets to groups as well. If it may defer, it leaves acknowledgements to what the program
@@ -54,14 +54,14 @@ pub(crate) fn look(device: &Arc<Device>) {
     let rx = rx.give_way();
     // Relaxed: it is cleared under this lock.
     let may_defer = wire.is_watched.load(Ordering::Relaxed);
-    if progress(device, wire, rx, Look::Whole { may_defer }) {
+    if progress(device, wire, rx, LookScope::Whole { may_defer }) {
         wire.leave();
     }
 }
 
 /// The receive lock is taken, perhaps by a thread that was preempted on this processor.
 #[cold]
-fn wait_for_holder(wire: &Wire) {
+fn wait_for_holder(wire: &RoceWire) {
     // Relaxed: a hint, as above.
     let missed = wire.missed.load(Ordering::Relaxed).wrapping_add(1);
     wire.missed.store(missed, Ordering::Relaxed);
@@ -81,7 +81,7 @@ pub(crate) fn catch_up(device: &Arc<Device>) {
         return;
     }
     if let Some(rx) = wire.rx.try_lock()
-        && progress(device, wire, rx, Look::Own)
+        && progress(device, wire, rx, LookScope::Own)
     {
         wire.leave();
     }
@@ -126,7 +126,7 @@ pub(crate) fn settle(qp: &Arc<Qp>) {
     let (mut deferred, Answering { mut buffers, mut allowance }) =
         (DeferredWork::default(), Answering::new());
     let mut answer = || qp.answer_peer(wire, (&mut buffers, &mut allowance), &mut deferred);
-    while qp.owes_response() && answer() == Said::Some {}
+    while qp.owes_response() && answer() == AnswersSent::Some {}
     wire.flush(&mut wire.tx.lock());
     drop(rx);
     deferred.run();
@@ -136,15 +136,15 @@ pub(crate) fn settle(qp: &Arc<Qp>) {
 /// answered before groups have their turn.
 pub(super) fn progress(
     device: &Arc<Device>,
-    wire: &Wire,
+    wire: &RoceWire,
     mut rx: Guard<'_, Rx>,
-    look: Look,
+    look: LookScope,
 ) -> bool {
     let (mut deferred, mut shared) = (DeferredWork::default(), Answering::new());
-    let may_defer = matches!(look, Look::Whole { may_defer: true });
+    let may_defer = matches!(look, LookScope::Whole { may_defer: true });
     let mut has_more = take_own(device, wire, &mut rx, may_defer, (&mut shared, &mut deferred));
     let Rx { inbox, groups, answering, faults, .. } = &mut *rx;
-    if matches!(look, Look::Whole { .. }) {
+    if matches!(look, LookScope::Whole { .. }) {
         let of_groups = (&mut shared, &mut deferred);
         has_more |= take_from_groups(
             device,
@@ -165,7 +165,7 @@ pub(super) fn progress(
 /// true if there may be more.
 pub(super) fn take_own(
     device: &Arc<Device>,
-    wire: &Wire,
+    wire: &RoceWire,
     rx: &mut Rx,
     may_defer: bool,
     (shared, deferred): (&mut Answering, &mut DeferredWork),
@@ -188,7 +188,7 @@ pub(super) fn take_own(
             shared: &mut *shared,
             deferred: &mut *deferred,
         };
-        let mut arrive = |merged: Merged<'_>| {
+        let mut arrive = |merged: MergedDatagrams<'_>| {
             if wire.capture.is_some() {
                 let to = wire.port.local();
                 merged.for_each(|datagram| wire.capture_received(&datagram, to));
@@ -196,7 +196,8 @@ pub(super) fn take_own(
             match faults {
                 None => arrivals.take_all(merged),
                 Some(faults) => merged.for_each(|datagram| {
-                    let mut take = |one: &Datagram<'_>| arrivals.take_all(Merged::from(*one));
+                    let mut take =
+                        |one: &ReceivedDatagram<'_>| arrivals.take_all(MergedDatagrams::from(*one));
                     faults.strike(late, &datagram, &mut take);
                 }),
             }
@@ -228,7 +229,7 @@ pub(super) fn take_own(
 }
 
 /// Sends what is in the outbox, but for a run that is held back: that goes with the second look.
-fn flush_held(wire: &Wire, left: &mut u64) {
+fn flush_held(wire: &RoceWire, left: &mut u64) {
     let mut tx = wire.tx.lock();
     let run = tx.begun();
     match tx.is_held() && core::mem::replace(left, run) != run {
@@ -251,7 +252,7 @@ pub(crate) fn before_waiting(device: &Device) {
 /// Answers peers. Those that are owed more than the look allows stay in the list.
 fn answer(
     device: &Device,
-    wire: &Wire,
+    wire: &RoceWire,
     answering: &mut Answers,
     shared: &mut Answering,
     deferred: &mut DeferredWork,
@@ -259,7 +260,7 @@ fn answer(
     let Answering { buffers, allowance } = shared;
     answering.take_turns(allowance, |qpn, allowance| {
         let qp = device.qps.get(qpn).filter(|qp| qp.owes_response());
-        qp.map_or(Said::All, |qp| qp.answer_peer(wire, (buffers, allowance), deferred))
+        qp.map_or(AnswersSent::All, |qp| qp.answer_peer(wire, (buffers, allowance), deferred))
     });
     wire.flush(&mut wire.tx.lock());
 }
@@ -272,18 +273,18 @@ impl PacketFaults {
     /// Packets to one address overtake each other.
     pub(super) fn strike(
         &mut self,
-        late: &mut Option<(Late, u32)>,
-        datagram: &Datagram<'_>,
-        take: &mut impl FnMut(&Datagram<'_>),
+        late: &mut Option<(LatePacket, u32)>,
+        datagram: &ReceivedDatagram<'_>,
+        take: &mut impl FnMut(&ReceivedDatagram<'_>),
     ) {
-        let datagram = &Datagram { marks: self.mark(datagram.marks), ..*datagram };
+        let datagram = &ReceivedDatagram { marks: self.mark(datagram.marks), ..*datagram };
         let PacketFaults { network, random } = self;
         if random.strikes(network.loss) {
             return;
         }
         if late.is_none() && random.strikes(network.reordering) {
-            let &Datagram { from, marks, bytes, nth, was_handed_over } = datagram;
-            let set_aside = Late { from, marks, bytes: bytes.to_vec(), nth, was_handed_over };
+            let &ReceivedDatagram { from, marks, bytes, nth, was_handed_over } = datagram;
+            let set_aside = LatePacket { from, marks, bytes: bytes.to_vec(), nth, was_handed_over };
             *late = Some((set_aside, 1 + random.below(OVERTAKE) as u32));
             return;
         }
@@ -291,11 +292,11 @@ impl PacketFaults {
         if random.strikes(network.duplication) {
             take(datagram);
         }
-        if let Some((Late { from, marks, bytes, nth, was_handed_over }, 0)) = late
+        if let Some((LatePacket { from, marks, bytes, nth, was_handed_over }, 0)) = late
             .take_if(|(_, left)| core::mem::replace(left, left.saturating_sub(1)) <= 1)
             .map(|(late, _)| (late, 0))
         {
-            take(&Datagram { from, marks, bytes: &bytes, nth, was_handed_over });
+            take(&ReceivedDatagram { from, marks, bytes: &bytes, nth, was_handed_over });
         }
     }
 }

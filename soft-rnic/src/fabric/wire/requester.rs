@@ -17,20 +17,20 @@ use roce_core::uc;
 use crate::check::packets::Packets;
 use crate::clock;
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::link::{Link, Step};
+use crate::engine::link::{SendAttempt, SqLink};
 use crate::engine::responder::place::land;
-use crate::memory::span::{Span, Spans};
+use crate::memory::span::{MemSpan, Spans};
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::peers::wire::state::{OwnPages, Path, Reliable, Wire, WireSq};
-use crate::queues::outcome::Outcome;
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::Transport;
-use crate::queues::wqe;
-use crate::reason::Reason;
-use crate::udp::Outbox;
+use crate::peers::wire::state::{OwnPages, PacketPath, Reliable, RoceWire, WireSq};
+use crate::queues::outcome::WqeOutcome;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::QpTransport;
+use crate::queues::wqe::WqeRef;
+use crate::reason::WcReason;
+use crate::udp::PacketOutbox;
 
-use super::own_pages::{LOOK_AGAIN_NS, Unsent};
+use super::own_pages::{LOOK_AGAIN_NS, UnsentReason};
 use super::packets::HOLDS_FROM;
 use super::requests::{copy_payload, request_of, span_of};
 use super::responder::Answering;
@@ -49,7 +49,7 @@ pub(super) fn timeout(code: u8) -> u8 {
     if code == 0 { 0 } else { code.clamp(SHORTEST, 31) }
 }
 
-impl<'a> Link<'a> for Reliable {
+impl<'a> SqLink<'a> for Reliable {
     fn sent(&self) -> u32 {
         self.machine.outstanding() as u32
     }
@@ -58,34 +58,34 @@ impl<'a> Link<'a> for Reliable {
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &wqe::Request<'_>,
+        request: &WqeRef<'_>,
         _: &mut Execution<'a>,
-    ) -> Step {
+    ) -> SendAttempt {
         let fails = |reason, sent: u32| match sent {
-            0 => Step::Ended(Outcome::Failed(reason)),
+            0 => SendAttempt::Ended(WqeOutcome::Failed(reason)),
             // It fails in its turn.
-            _ => Step::Later,
+            _ => SendAttempt::Later,
         };
         let SqParts { requester, scratch, .. } = parts;
         match qp.check_local(requester, request, &mut scratch.local, &mut self.own) {
             Ok(()) => {}
-            Err(Unsent::Later) => return Step::Later,
-            Err(Unsent::Failed(reason)) => return fails(reason, self.sent()),
+            Err(UnsentReason::Later) => return SendAttempt::Later,
+            Err(UnsentReason::Failed(reason)) => return fails(reason, self.sent()),
         }
         let Some(asked) = request_of(request) else {
-            return fails(Reason::Operation, self.sent());
+            return fails(WcReason::Operation, self.sent());
         };
         match self.machine.post(asked) {
             Ok(_) => {
                 requester.started = true;
-                Step::Sent
+                SendAttempt::Sent
             }
             // The peer would refuse it. A packet of another length is not sent: not all peers look at that.
-            Err(PostError::NotAWord(_)) => fails(Reason::PeerWord, self.sent()),
-            Err(PostError::NoReads) => fails(Reason::NoReads, self.sent()),
+            Err(PostError::NotAWord(_)) => fails(WcReason::PeerWord, self.sent()),
+            Err(PostError::NoReads) => fails(WcReason::NoReads, self.sent()),
             // There is an entry for each request of the queue: the machine has failed, and the
             // queue is flushed.
-            Err(_) => Step::Later,
+            Err(_) => SendAttempt::Later,
         }
     }
 
@@ -93,32 +93,38 @@ impl<'a> Link<'a> for Reliable {
         &mut self,
         _: &'a Arc<Qp>,
         _: &mut SqParts<'_>,
-        _: &wqe::Request<'_>,
+        _: &WqeRef<'_>,
         _: &mut Execution<'a>,
         _: bool,
-    ) -> Outcome {
-        Outcome::Dropped
+    ) -> WqeOutcome {
+        WqeOutcome::Dropped
     }
 }
 
 /// The reason of a request that the peer has refused, or did not answer. A NAK says no more.
-fn failure_of(status: CompletionStatus) -> Option<Reason> {
+fn failure_of(status: CompletionStatus) -> Option<WcReason> {
     Some(match status {
         CompletionStatus::Success => return None,
-        CompletionStatus::LocalLength => Reason::TooLong,
-        CompletionStatus::BadResponse => Reason::BadResponse,
-        CompletionStatus::RemoteInvalidRequest => Reason::PeerInvalid,
-        CompletionStatus::RemoteAccess => Reason::PeerAccess,
-        CompletionStatus::RemoteOperation => Reason::PeerOperation,
-        CompletionStatus::RetryExceeded => Reason::NoResponse,
-        CompletionStatus::RnrRetryExceeded => Reason::Rnr,
+        CompletionStatus::LocalLength => WcReason::TooLong,
+        CompletionStatus::BadResponse => WcReason::BadResponse,
+        CompletionStatus::RemoteInvalidRequest => WcReason::PeerInvalid,
+        CompletionStatus::RemoteAccess => WcReason::PeerAccess,
+        CompletionStatus::RemoteOperation => WcReason::PeerOperation,
+        CompletionStatus::RetryExceeded => WcReason::NoResponse,
+        CompletionStatus::RnrRetryExceeded => WcReason::Rnr,
     })
 }
 
 impl Qp {
     /// The queue pair may send from now on: to `path`.
-    pub(super) fn begin_wire(&self, sq: &mut Sq, wire: &Wire, path: Path, slots: Vec<SendSlot>) {
-        if self.transport == Transport::Uc {
+    pub(super) fn begin_wire(
+        &self,
+        sq: &mut Sq,
+        wire: &RoceWire,
+        path: PacketPath,
+        slots: Vec<SendSlot>,
+    ) {
+        if self.transport == QpTransport::Uc {
             let Sq { requester, .. } = sq;
             let sender = uc::Sender::new(uc::Config {
                 mtu: 1 << requester.mtu_shift,
@@ -188,7 +194,7 @@ impl Qp {
         if wire.lost == Some(wire.first)
             && let Some(head) = pending.front()
         {
-            let failed = Outcome::Failed(self.local_denial(&head));
+            let failed = WqeOutcome::Failed(self.local_denial(&head));
             self.settle(&mut parts, &mut execution, head.wqe, 0, failed);
             pending.pop();
             (wire.first, wire.lost) = (wire.first + 1, None);
@@ -204,7 +210,7 @@ impl Qp {
         self: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
         execution: &mut Execution<'a>,
-        (pending, wire): (&mut Pending, &mut Reliable),
+        (pending, wire): (&mut PendingWqes, &mut Reliable),
     ) {
         while let Some(completion) = wire.machine.next_completion() {
             self.end_request(parts, execution, (pending, wire), completion);
@@ -215,7 +221,7 @@ impl Qp {
         self: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
         execution: &mut Execution<'a>,
-        (pending, wire): (&mut Pending, &mut Reliable),
+        (pending, wire): (&mut PendingWqes, &mut Reliable),
         completion: Completion,
     ) {
         let Some((wqe, len)) = pending.front().map(|head| (*head.wqe, head.len())) else { return };
@@ -225,9 +231,9 @@ impl Qp {
         let is_lost = wire.lost.take_if(|lost| *lost == completion.index.0).is_some();
         let outcome = match failure_of(completion.status) {
             // There was no memory for the received data. What was to be sent has been, before.
-            None if is_lost && wqe.op.is_response() => Outcome::Failed(Reason::LocalGone),
-            None => Outcome::Done,
-            Some(reason) => Outcome::Failed(reason),
+            None if is_lost && wqe.op.is_response() => WqeOutcome::Failed(WcReason::LocalGone),
+            None => WqeOutcome::Done,
+            Some(reason) => WqeOutcome::Failed(reason),
         };
         self.settle(parts, execution, &wqe, len, outcome);
         pending.pop();
@@ -240,7 +246,7 @@ impl Qp {
     fn transmit(
         self: &Arc<Qp>,
         parts: &mut SqParts<'_>,
-        pending: &Pending,
+        pending: &PendingWqes,
         wire: &mut Reliable,
         deferred: &mut DeferredWork,
     ) {
@@ -279,9 +285,9 @@ impl Qp {
     /// behind these.
     fn transmit_request(
         self: &Arc<Qp>,
-        (device, tx): (&Wire, &mut Outbox),
+        (device, tx): (&RoceWire, &mut PacketOutbox),
         SqParts { requester, scratch, .. }: &mut SqParts<'_>,
-        (pending, wire): (&Pending, &mut Reliable),
+        (pending, wire): (&PendingWqes, &mut Reliable),
         mut packet: Outgoing,
         now: u64,
     ) -> Option<Outgoing> {
@@ -313,12 +319,12 @@ impl Qp {
     /// payload. The packet is lost while pages of that are brought.
     fn put_packet(
         self: &Arc<Qp>,
-        (device, tx): (&Wire, &mut Outbox),
+        (device, tx): (&RoceWire, &mut PacketOutbox),
         wire: &mut Reliable,
-        request: &wqe::Request<'_>,
-        local: Option<&Result<Spans<'_>, Reason>>,
+        request: &WqeRef<'_>,
+        local: Option<&Result<Spans<'_>, WcReason>>,
         packet: &Outgoing,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), WcReason> {
         let len = packet.length as usize;
         let local = local.map(|local| local.as_ref().map_err(|reason| *reason)).transpose()?;
         if let Some(local) = local
@@ -370,7 +376,7 @@ impl Qp {
     /// Tells the machine about a response, and puts its payload where it belongs.
     fn place_response(
         self: &Arc<Qp>,
-        (pending, wire): (&Pending, &mut Reliable),
+        (pending, wire): (&PendingWqes, &mut Reliable),
         SqParts { requester, scratch, .. }: &mut SqParts<'_>,
         headers: &Headers,
         payload: &[u8],
@@ -393,7 +399,7 @@ impl Qp {
             Received::Place { index, offset, .. } => (index, offset as usize, span_of(payload)),
             Received::Original { index, value: found } => {
                 value = found;
-                (index, 0, Span::of_words(core::slice::from_mut(&mut value)))
+                (index, 0, MemSpan::from_words(core::slice::from_mut(&mut value)))
             }
             Received::Ignored | Received::Noted => return,
         };

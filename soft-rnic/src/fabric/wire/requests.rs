@@ -5,13 +5,12 @@ use roce_core::request::{Operation, Outgoing, Request};
 use crate::copy::sum;
 use crate::engine::responder::place::behind;
 use crate::memory::on_demand;
-use crate::memory::span::{Span, Spans, copy_summed};
-use crate::queues::wqe;
-use crate::queues::wqe::Op;
-use crate::reason::Reason;
+use crate::memory::span::{MemSpan, Spans, copy_summed};
+use crate::queues::wqe::{SqOp, Wqe, WqeRef};
+use crate::reason::WcReason;
 
 /// A request, as the protocol has it, if it has such ones.
-pub(super) fn request_of(request: &wqe::Request<'_>) -> Option<Request> {
+pub(super) fn request_of(request: &WqeRef<'_>) -> Option<Request> {
     let (wqe, len) = (request.wqe, request.len() as u32);
     let mut asked = Request::new(kind_of(wqe)?, len, wqe.remote_addr, wqe.rkey);
     asked.is_signaled = wqe.signaled;
@@ -19,26 +18,26 @@ pub(super) fn request_of(request: &wqe::Request<'_>) -> Option<Request> {
     Some(asked)
 }
 
-fn kind_of(wqe: &wqe::Wqe) -> Option<Operation> {
+fn kind_of(wqe: &Wqe) -> Option<Operation> {
     let imm = wqe.imm.map(u32::from_be);
     Some(match (wqe.op, imm) {
-        (Op::Send, _) if wqe.invalidates => Operation::SendInv(wqe.imm.unwrap_or(0)),
-        (Op::Send, None) => Operation::Send,
-        (Op::Send, Some(imm)) => Operation::SendImm(imm),
-        (Op::Write, None) => Operation::Write,
-        (Op::Write, Some(imm)) => Operation::WriteImm(imm),
-        (Op::Read, _) => Operation::Read,
-        (Op::CompareSwap, _) => Operation::CmpSwap { compare: wqe.compare_add, swap: wqe.swap },
-        (Op::FetchAdd, _) => Operation::FetchAdd { add: wqe.compare_add },
-        (Op::AtomicWrite, _) => Operation::AtomicWrite,
-        (Op::BindMw | Op::LocalInv, _) => return None,
+        (SqOp::Send, _) if wqe.invalidates => Operation::SendInv(wqe.imm.unwrap_or(0)),
+        (SqOp::Send, None) => Operation::Send,
+        (SqOp::Send, Some(imm)) => Operation::SendImm(imm),
+        (SqOp::Write, None) => Operation::Write,
+        (SqOp::Write, Some(imm)) => Operation::WriteImm(imm),
+        (SqOp::Read, _) => Operation::Read,
+        (SqOp::CompareSwap, _) => Operation::CmpSwap { compare: wqe.compare_add, swap: wqe.swap },
+        (SqOp::FetchAdd, _) => Operation::FetchAdd { add: wqe.compare_add },
+        (SqOp::AtomicWrite, _) => Operation::AtomicWrite,
+        (SqOp::BindMw | SqOp::LocalInv, _) => return None,
     })
 }
 
 /// A payload, which is only read.
-pub(super) fn span_of(payload: &[u8]) -> Span<'_> {
+pub(super) fn span_of(payload: &[u8]) -> MemSpan<'_> {
     // SAFETY: it is borrowed as long, and nothing writes to it.
-    unsafe { Span::private(payload.as_ptr().cast_mut(), payload.len()) }
+    unsafe { MemSpan::private(payload.as_ptr().cast_mut(), payload.len()) }
 }
 
 /// Copies the payload of a packet out of the memory of its request, if that is still there. The
@@ -51,14 +50,14 @@ pub(super) unsafe fn copy_payload(
     local: &Spans<'_>,
     packet: &Outgoing,
     (to, crc): (&mut [u8], u32),
-) -> Result<u32, Reason> {
+) -> Result<u32, WcReason> {
     let from = behind(local.as_slice(), packet.offset as usize);
     if local.on_demand {
         // SAFETY: `local` was checked, and the lock of the send queue is held since: this
         // function's contract (see # Safety), as that programs access it atomically only. `to` is
         // borrowed.
-        unsafe { on_demand::copy_pieces(core::iter::once(Span::of(to)), from) }
-            .map_err(|_gone| Reason::LocalGone)?;
+        unsafe { on_demand::copy_pieces(core::iter::once(MemSpan::from_slice(to)), from) }
+            .map_err(|_gone| WcReason::LocalGone)?;
         return Ok(sum(to, crc));
     }
     // SAFETY: `local` was checked, and the lock of the send queue, for which deregistration waits,

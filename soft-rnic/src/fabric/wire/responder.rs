@@ -13,25 +13,27 @@ use verbs_sys::*;
 
 use crate::clock;
 use crate::copy::summed_bytes;
-use crate::engine::responder::datagram::Route;
+use crate::engine::responder::datagram::DatagramRoute;
 use crate::lock::Guard;
 use crate::memory::span::SpanBuf;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{self, Qp};
-use crate::peers::wire::answers::{Allowance, Said};
-use crate::peers::wire::state::{KeptReads, Machine, Path, Wire, WireRq, gid_of};
-use crate::queues::address::Gid;
-use crate::queues::qp_state::{State, Transport};
-use crate::reason::Reason;
-use crate::udp::Datagram;
+use crate::objects::state::{Qp, ResponderState};
+use crate::peers::wire::answers::{Allowance, AnswersSent};
+use crate::peers::wire::state::{
+    KeptReads, PacketPath, ReceivingMachine, RoceWire, WireRq, gid_of,
+};
+use crate::queues::address::GidBytes;
+use crate::queues::qp_state::{QpTransport, QueuePairState};
+use crate::reason::WcReason;
+use crate::udp::ReceivedDatagram;
 
 use super::paging::{Paging, peer_of};
-use super::target::Here;
+use super::target::QpTarget;
 
 /// The answer that is still owed to the peer of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owed {
+pub(super) enum OwedAnswer {
     Nothing,
     /// Behind the batch.
     Answer,
@@ -42,16 +44,16 @@ pub(super) enum Owed {
 /// The receiving side of a queue pair, from the first request of a run on. To take the lock for
 /// each packet would cost more than the packet: an atomic exchange waits until the bytes before it,
 /// which were copied to memory that is in no cache, are there.
-pub(super) type Held<'q> = Option<Guard<'q, state::Responder>>;
+pub(super) type HeldResponder<'q> = Option<Guard<'q, ResponderState>>;
 
 /// The buffers and the allowance that the requests of one batch share.
 pub(super) struct Answering {
-    pub(super) buffers: Buffers,
+    pub(super) buffers: RequestBuffers,
     pub(super) allowance: Allowance,
 }
 
 /// Room for what one request takes or gives.
-pub(super) struct Buffers {
+pub(super) struct RequestBuffers {
     room: SpanBuf,
     payload: Vec<u8>,
 }
@@ -59,7 +61,7 @@ pub(super) struct Buffers {
 impl Answering {
     /// For a look, whose answers are limited by `allowance`.
     pub(super) fn with(allowance: Allowance) -> Answering {
-        Answering { buffers: Buffers::new(), allowance }
+        Answering { buffers: RequestBuffers::new(), allowance }
     }
 
     pub(super) fn new() -> Answering {
@@ -67,10 +69,10 @@ impl Answering {
     }
 }
 
-impl Buffers {
-    pub(super) fn new() -> Buffers {
+impl RequestBuffers {
+    pub(super) fn new() -> RequestBuffers {
         // SAFETY: what it is made for owns it, and hands it out to one queue pair at a time.
-        Buffers { room: unsafe { SpanBuf::new() }, payload: Vec::new() }
+        RequestBuffers { room: unsafe { SpanBuf::new() }, payload: Vec::new() }
     }
 }
 
@@ -78,9 +80,9 @@ impl Qp {
     /// The queue pair may receive from now on; a connection from `path`.
     pub(super) fn listen_wire(
         &self,
-        responder: &mut state::Responder,
+        responder: &mut ResponderState,
         mtu_shift: u32,
-        path: Option<Path>,
+        path: Option<PacketPath>,
         slots: Vec<ResponseSlot>,
     ) {
         let machine = self.machine(responder, 1 << mtu_shift, slots);
@@ -99,24 +101,24 @@ impl Qp {
 
     fn machine(
         &self,
-        responder: &state::Responder,
+        responder: &ResponderState,
         mtu: u32,
         slots: Vec<ResponseSlot>,
-    ) -> Option<Machine> {
+    ) -> Option<ReceivingMachine> {
         let (dest_qpn, pkey) = (responder.dest_qpn, DEFAULT_PKEY);
         let first_psn = Psn::new(responder.psn);
         Some(match self.transport {
-            Transport::Uc => Machine::Unreliable(uc::Receiver::new(uc::Config {
+            QpTransport::Uc => ReceivingMachine::Unreliable(uc::Receiver::new(uc::Config {
                 mtu,
                 dest_qpn,
                 pkey,
                 first_psn,
             })),
-            Transport::Ud => Machine::Datagrams(ud::Receiver::new()),
+            QpTransport::Ud => ReceivingMachine::Datagrams(ud::Receiver::new()),
             _ => {
                 let min_rnr_timer = RnrTimer::new(responder.min_rnr_timer)?;
                 let config = ResponderConfig { mtu, dest_qpn, pkey, first_psn, min_rnr_timer };
-                Machine::Reliable(Responder::new(slots, config).ok()?)
+                ReceivingMachine::Reliable(Responder::new(slots, config).ok()?)
             }
         })
     }
@@ -124,22 +126,26 @@ impl Qp {
     /// Takes a request, to an address of this device or of a group.
     pub(super) fn serve<'q>(
         self: &'q Arc<Qp>,
-        held: &mut Held<'q>,
+        held: &mut HeldResponder<'q>,
         packet: &Packet<'_>,
-        datagram: &Datagram<'_>,
-        destination: Gid,
+        datagram: &ReceivedDatagram<'_>,
+        destination: GidBytes,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
-    ) -> Owed {
+    ) -> OwedAnswer {
         let headers = &packet.headers;
-        if self.state() == State::Err {
+        if self.state() == QueuePairState::Err {
             self.serve_late(held, headers);
-            return Owed::Nothing;
+            return OwedAnswer::Nothing;
         }
         self.with_machine(held, (answering, deferred), |machine, here| match machine {
-            Machine::Reliable(machine) => machine.on_request(headers, packet.payload, here),
-            Machine::Unreliable(machine) => machine.on_request(headers, packet.payload, here),
-            Machine::Datagrams(machine) => {
+            ReceivingMachine::Reliable(machine) => {
+                machine.on_request(headers, packet.payload, here)
+            }
+            ReceivingMachine::Unreliable(machine) => {
+                machine.on_request(headers, packet.payload, here)
+            }
+            ReceivingMachine::Datagrams(machine) => {
                 // Before anything else is done for it: any machine may send it.
                 let Some(deth) = headers.deth.filter(|deth| deth.qkey == here.qkey) else {
                     // Relaxed: a statistic.
@@ -147,7 +153,7 @@ impl Qp {
                     violations.fetch_add(1, Ordering::Relaxed);
                     return Outcome::Dropped;
                 };
-                let route = Route {
+                let route = DatagramRoute {
                     source: gid_of(datagram.from.ip()),
                     destination,
                     class: datagram.marks.class,
@@ -162,11 +168,12 @@ impl Qp {
 
     /// Takes a request that arrived although the queue pair is in the error state.
     #[cold]
-    fn serve_late<'q>(&'q self, held: &mut Held<'q>, headers: &Headers) {
+    fn serve_late<'q>(&'q self, held: &mut HeldResponder<'q>, headers: &Headers) {
         let Some(device) = self.pd.context.device.wire() else { return };
         let responder = held.get_or_insert_with(|| self.responder.lock());
-        if let Some(WireRq { machine: Machine::Reliable(machine), path: Some(path), .. }) =
-            responder.wire.as_deref()
+        if let Some(WireRq {
+            machine: ReceivingMachine::Reliable(machine), path: Some(path), ..
+        }) = responder.wire.as_deref()
             && let Some(answer) = machine.answer_late(headers)
         {
             device.say(path, &answer);
@@ -176,29 +183,29 @@ impl Qp {
     /// Takes a packet that breaks the rules, for the next request.
     pub(super) fn serve_malformed<'q>(
         self: &'q Arc<Qp>,
-        held: &mut Held<'q>,
+        held: &mut HeldResponder<'q>,
         psn: Psn,
         answering: &mut Answering,
         deferred: &mut DeferredWork,
-    ) -> Owed {
+    ) -> OwedAnswer {
         self.with_machine(held, (answering, deferred), |machine, here| match machine {
-            Machine::Reliable(machine) => machine.on_malformed(psn, here),
+            ReceivingMachine::Reliable(machine) => machine.on_malformed(psn, here),
             _ => Outcome::Dropped,
         })
     }
 
     fn with_machine<'q>(
         self: &'q Arc<Qp>,
-        held: &mut Held<'q>,
+        held: &mut HeldResponder<'q>,
         (answering, deferred): (&mut Answering, &mut DeferredWork),
-        act: impl FnOnce(&mut Machine, &mut Here<'_, '_>) -> Outcome,
-    ) -> Owed {
+        act: impl FnOnce(&mut ReceivingMachine, &mut QpTarget<'_, '_>) -> Outcome,
+    ) -> OwedAnswer {
         let guard = held.get_or_insert_with(|| self.responder.lock());
         if !self.state().receives() {
-            return Owed::Nothing;
+            return OwedAnswer::Nothing;
         }
         let Some((machine, mut here)) = self.here(guard, &mut answering.buffers, deferred) else {
-            return Owed::Nothing;
+            return OwedAnswer::Nothing;
         };
         let outcome = act(machine, &mut here);
         if outcome != Outcome::Accepted {
@@ -206,13 +213,13 @@ impl Qp {
         }
         let denied = here.denied;
         let owed = match machine {
-            Machine::Reliable(machine) if machine.reports_gap() => Owed::Nak,
-            Machine::Reliable(machine) if machine.has_response() => Owed::Answer,
-            _ => Owed::Nothing,
+            ReceivingMachine::Reliable(machine) if machine.reports_gap() => OwedAnswer::Nak,
+            ReceivingMachine::Reliable(machine) if machine.has_response() => OwedAnswer::Answer,
+            _ => OwedAnswer::Nothing,
         };
         // Relaxed: a thread that replies has seen the completion, which is published behind it.
         // (Most find it set: the line is others' to read.)
-        if owed != Owed::Nothing && !self.owes_response.load(Ordering::Relaxed) {
+        if owed != OwedAnswer::Nothing && !self.owes_response.load(Ordering::Relaxed) {
             self.owes_response.store(true, Ordering::Relaxed);
         }
         drop(here);
@@ -221,7 +228,7 @@ impl Qp {
                 .wire
                 .as_mut()
                 .is_some_and(|wire| !core::mem::replace(&mut wire.is_established, true));
-        if is_first && self.state() == State::Rtr && self.transport != Transport::Ud {
+        if is_first && self.state() == QueuePairState::Rtr && self.transport != QpTransport::Ud {
             *held = None;
             self.raise(ibv_event_type::IBV_EVENT_COMM_EST);
         }
@@ -248,15 +255,15 @@ impl Qp {
     /// Returns the objects that requests act on, and the machine that says how.
     pub(super) fn here<'h, 'a: 'h>(
         self: &'a Arc<Qp>,
-        responder: &'h mut state::Responder,
-        buffers: &'h mut Buffers,
+        responder: &'h mut ResponderState,
+        buffers: &'h mut RequestBuffers,
         deferred: &'h mut DeferredWork,
-    ) -> Option<(&'h mut Machine, Here<'h, 'a>)> {
-        let state::Responder { wire, consumer, access, max_dest_rd_atomic, dest_qpn, qkey, .. } =
+    ) -> Option<(&'h mut ReceivingMachine, QpTarget<'h, 'a>)> {
+        let ResponderState { wire, consumer, access, max_dest_rd_atomic, dest_qpn, qkey, .. } =
             responder;
         let WireRq { machine, taken, kept, asked, path, .. } = wire.as_deref_mut()?;
         let workers = &self.pd.context.device.wire()?.workers;
-        let here = Here {
+        let here = QpTarget {
             qp: self,
             rights: (*access, u32::from(*max_dest_rd_atomic)),
             dest_qpn: *dest_qpn,
@@ -278,14 +285,14 @@ impl Qp {
     /// The connection ends, because of a request that was refused.
     fn end_refused(
         self: &Arc<Qp>,
-        (refusal, denied): (Refusal, Option<Reason>),
+        (refusal, denied): (Refusal, Option<WcReason>),
         deferred: &mut DeferredWork,
     ) {
         let (reason, event) = match refusal {
-            Refusal::Invalid => (Reason::PeerInvalid, ibv_event_type::IBV_EVENT_QP_REQ_ERR),
-            Refusal::Access => (Reason::PeerAccess, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR),
+            Refusal::Invalid => (WcReason::PeerInvalid, ibv_event_type::IBV_EVENT_QP_REQ_ERR),
+            Refusal::Access => (WcReason::PeerAccess, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR),
             // The receive request that has completed in error says it.
-            Refusal::Operation => return self.refuse(Reason::PeerReceiveBuffer, None, deferred),
+            Refusal::Operation => return self.refuse(WcReason::PeerReceiveBuffer, None, deferred),
         };
         self.refuse(denied.unwrap_or(reason), Some(event), deferred);
     }
@@ -299,16 +306,19 @@ impl Qp {
     /// Takes a turn in answering what the requests of a batch have asked for.
     pub(super) fn answer_peer(
         self: &Arc<Qp>,
-        device: &Wire,
-        (buffers, allowance): (&mut Buffers, &mut Allowance),
+        device: &RoceWire,
+        (buffers, allowance): (&mut RequestBuffers, &mut Allowance),
         deferred: &mut DeferredWork,
-    ) -> Said {
+    ) -> AnswersSent {
         let mut guard = self.responder.lock();
-        let Some(path) = guard.wire.as_ref().and_then(|wire| wire.path) else { return Said::All };
+        let Some(path) = guard.wire.as_ref().and_then(|wire| wire.path) else {
+            return AnswersSent::All;
+        };
         // Of a queue pair in the error state, what it owed is left to be sent, or the NAK.
-        let Some((Machine::Reliable(machine), mut here)) = self.here(&mut guard, buffers, deferred)
+        let Some((ReceivingMachine::Reliable(machine), mut here)) =
+            self.here(&mut guard, buffers, deferred)
         else {
-            return Said::All;
+            return AnswersSent::All;
         };
         let mut turn = allowance.turn();
         while turn.has_another() && device.has_room(&path) {
@@ -336,9 +346,9 @@ impl Qp {
             self.end_refused((Refusal::Access, denied), deferred);
         }
         match has_more {
-            false => Said::All,
-            true if turn.has_sent() => Said::Some,
-            true => Said::Nothing,
+            false => AnswersSent::All,
+            true if turn.has_sent() => AnswersSent::Some,
+            true => AnswersSent::Nothing,
         }
     }
 }

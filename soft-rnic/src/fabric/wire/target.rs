@@ -9,7 +9,7 @@ use roce_core::responder::{
 use verbs_sys::*;
 
 use crate::engine::responder::begin::{find_rare, permits, why_not_permitted};
-use crate::engine::responder::datagram::{GRH_LEN, Grh};
+use crate::engine::responder::datagram::{GRH_LEN, GrhBytes};
 use crate::engine::responder::on_demand::change;
 use crate::engine::responder::place;
 use crate::engine::responder::place::behind;
@@ -17,30 +17,32 @@ use crate::limits;
 use crate::memory::lists::{resolve, resolve_any};
 use crate::memory::mr_table::LOCAL_WRITE;
 use crate::memory::on_demand;
-use crate::memory::on_demand::{Piece, bring};
+use crate::memory::on_demand::{OnDemandPiece, bring};
 use crate::memory::paging::Presence;
-use crate::memory::span::{Copying, Span, SpanBuf, copy_pieces, copy_spans, copy_with_header};
-use crate::objects::cq::{Completion, CqWriter};
+use crate::memory::span::{
+    BufferOwnership, MemSpan, SpanBuf, copy_pieces, copy_spans, copy_with_header,
+};
+use crate::objects::cq::{CqEntry, CqWriter};
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::misuse::Asked;
+use crate::objects::misuse::NamedMemory;
 use crate::objects::state::Qp;
-use crate::peers::wire::state::{KeptReads, Taken};
-use crate::queues::recv_ring::{Consumer, RecvRequest};
-use crate::queues::wqe::{Op, Wqe};
-use crate::reason::Reason;
+use crate::peers::wire::state::{KeptReads, TakenReceive};
+use crate::queues::recv_ring::{RecvConsumer, RecvRequest};
+use crate::queues::wqe::{SqOp, Wqe};
+use crate::reason::WcReason;
 
 use super::paging::{LOOKED_AT, Paging};
 use super::requests::span_of;
 
 /// A queue pair as its responder acts on it; the lock of the receiving side is held.
-pub(super) struct Here<'h, 'a> {
+pub(super) struct QpTarget<'h, 'a> {
     pub(super) qp: &'a Arc<Qp>,
     /// The access that its attributes permit, and the number of READs and atomics at once.
     pub(super) rights: (u32, u32),
     pub(super) dest_qpn: u32,
     pub(super) qkey: u32,
-    pub(super) consumer: &'h mut Consumer,
-    pub(super) taken: &'h mut Option<Taken>,
+    pub(super) consumer: &'h mut RecvConsumer,
+    pub(super) taken: &'h mut Option<TakenReceive>,
     pub(super) kept: &'h mut KeptReads,
     pub(super) room: &'h mut SpanBuf,
     pub(super) writer: CqWriter<'a>,
@@ -49,18 +51,18 @@ pub(super) struct Here<'h, 'a> {
     pub(super) payload: &'h mut Vec<u8>,
     pub(super) paging: Paging<'h>,
     /// The queue pair that has sent a datagram, and the header in front of it.
-    pub(super) datagram: Option<(u32, Grh)>,
+    pub(super) datagram: Option<(u32, GrhBytes)>,
     /// The reason if a request was refused.
-    pub(super) denied: Option<Reason>,
+    pub(super) denied: Option<WcReason>,
 }
 
 /// The memory that a request names, if it may access it so, and whether that may have gone.
 fn find<'s>(
     qp: &Qp,
     room: &'s SpanBuf,
-    op: Op,
+    op: SqOp,
     (rkey, va, len): (u32, u64, u64),
-) -> Result<Piece<'s>, Refusal> {
+) -> Result<OnDemandPiece<'s>, Refusal> {
     let (mrs, pd) = (&qp.pd.context.device.mrs, qp.pd.id);
     match mrs.check(room.hold(), rkey, pd, va, len, op.remote_access()) {
         Some(span) => Ok((span, false)),
@@ -82,21 +84,21 @@ fn judge(presence: Presence) -> Result<(), AccessError> {
 /// # Safety
 /// What the request names was checked, under a lock that deregistration waits for; programs access
 /// it atomically only.
-unsafe fn copy(may_be_gone: bool, to: Span<'_>, from: Span<'_>) -> Result<(), Refusal> {
+unsafe fn copy(may_be_gone: bool, to: MemSpan<'_>, from: MemSpan<'_>) -> Result<(), Refusal> {
     // SAFETY: the memory that the request names was checked under a lock that deregistration waits
     // for, and programs access it atomically only: this function's contract (see # Safety).
     unsafe {
         match may_be_gone {
             true => on_demand::copy(&[to], core::iter::once(from)).map_err(|_gone| Refusal::Access),
             false => {
-                copy_spans(&[to], &[from], Copying::Shared);
+                copy_spans(&[to], &[from], BufferOwnership::Shared);
                 Ok(())
             }
         }
     }
 }
 
-impl Here<'_, '_> {
+impl QpTarget<'_, '_> {
     /// [`place`](Target::place) where buffers may have gone, of which the message ends at `end`.
     #[cold]
     fn place_on_demand(
@@ -112,13 +114,13 @@ impl Here<'_, '_> {
             self.denied = Some(self.qp.check_buffer(taken.wr_id, (&taken.sges, end), pd));
             return Err(Refusal::Access.into());
         }
-        let to: Vec<Span<'_>> = behind(spans.as_slice(), offset as usize).collect();
+        let to: Vec<MemSpan<'_>> = behind(spans.as_slice(), offset as usize).collect();
         let presence = self.paging.look(&to, true);
         if presence == Presence::Gone {
             self.denied = Some(self.qp.check_buffer(taken.wr_id, (&taken.sges, end), pd));
         }
         judge(presence)?;
-        let header = self.datagram.as_mut().map(|(_, header)| Span::of(header));
+        let header = self.datagram.as_mut().map(|(_, header)| MemSpan::from_slice(header));
         let from = header.into_iter().chain(core::iter::once(span_of(payload)));
         // SAFETY: the list was checked; the buffers are the device's until they complete.
         Ok(unsafe { on_demand::copy(&to, from) }.map_err(|_gone| Refusal::Access)?)
@@ -134,14 +136,14 @@ impl Here<'_, '_> {
         self.datagram.map_or(self.dest_qpn, |(from, _)| from)
     }
 
-    fn complete(&mut self, wr_id: u64, failure: Option<Reason>, done: &ReceiveDone) {
+    fn complete(&mut self, wr_id: u64, failure: Option<WcReason>, done: &ReceiveDone) {
         let flag = |is: bool, flag: ibv_wc_flags| if is { flag.0 } else { 0 };
         let is_success = failure.is_none();
         let opcode = match done.is_write {
             true => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
             false => ibv_wc_opcode::IBV_WC_RECV,
         };
-        let completion = Completion {
+        let completion = CqEntry {
             imm: done.imm.map_or(done.invalidated.unwrap_or(0), u32::to_be),
             flags: flag(done.imm.is_some(), ibv_wc_flags::IBV_WC_WITH_IMM)
                 | flag(done.invalidated.is_some(), ibv_wc_flags::IBV_WC_WITH_INV)
@@ -158,7 +160,7 @@ impl Here<'_, '_> {
 
     /// Returns the part of a receive request that is kept, and its room behind what precedes the
     /// payload; `None` if it has no room for that: it stays.
-    fn keep(&self, request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
+    fn keep(&self, request: &RecvRequest<'_>, before: u32) -> Option<(TakenReceive, u32)> {
         let kept = keep(request, before);
         if kept.is_none() && self.qp.is_watched {
             self.check_short(request.wr_id(), (request.room(), before.into()), false);
@@ -169,22 +171,22 @@ impl Here<'_, '_> {
 
 /// Returns the part of a receive request that is kept, and its room behind the first `before`
 /// bytes.
-fn keep(request: &RecvRequest<'_>, before: u32) -> Option<(Taken, u32)> {
+fn keep(request: &RecvRequest<'_>, before: u32) -> Option<(TakenReceive, u32)> {
     let room = (request.room().min(limits::MAX_MESSAGE) as u32).checked_sub(before)?;
     let sges = (0..request.num_sge()).map(|i| request.sge(i)).collect();
-    Some((Taken { wr_id: request.wr_id(), pd: request.pd(), sges }, room))
+    Some((TakenReceive { wr_id: request.wr_id(), pd: request.pd(), sges }, room))
 }
 
-fn op_of(access: Access) -> Op {
+fn op_of(access: Access) -> SqOp {
     match access {
-        Access::Read => Op::Read,
-        Access::Write => Op::Write,
-        Access::Atomic => Op::FetchAdd,
-        Access::AtomicWrite => Op::AtomicWrite,
+        Access::Read => SqOp::Read,
+        Access::Write => SqOp::Write,
+        Access::Atomic => SqOp::FetchAdd,
+        Access::AtomicWrite => SqOp::AtomicWrite,
     }
 }
 
-impl Target for Here<'_, '_> {
+impl Target for QpTarget<'_, '_> {
     fn take_receive(&mut self) -> Option<u32> {
         let before = self.before();
         let (taken, room) = match &self.qp.srq {
@@ -237,11 +239,11 @@ impl Target for Here<'_, '_> {
         unsafe {
             match &mut self.datagram {
                 Some((_, header)) => {
-                    copy_with_header(spans.as_slice(), Span::of(header), &[payload]);
+                    copy_with_header(spans.as_slice(), MemSpan::from_slice(header), &[payload]);
                 }
                 None => {
                     let to = behind(spans.as_slice(), offset as usize);
-                    copy_pieces(to, core::iter::once(payload), Copying::Owned);
+                    copy_pieces(to, core::iter::once(payload), BufferOwnership::Owned);
                 }
             }
         }
@@ -257,16 +259,16 @@ impl Target for Here<'_, '_> {
     fn fail_receive(&mut self, fault: ReceiveFault) {
         let reason = match fault {
             ReceiveFault::Length => {
-                self.denied = Some(Reason::PeerReceiveShort);
-                Reason::ReceiveShort
+                self.denied = Some(WcReason::PeerReceiveShort);
+                WcReason::ReceiveShort
             }
-            ReceiveFault::Protection => self.denied.unwrap_or(Reason::LocalGone),
+            ReceiveFault::Protection => self.denied.unwrap_or(WcReason::LocalGone),
             ReceiveFault::Invalidate => {
-                self.denied = Some(Reason::PeerWindow);
-                Reason::ReceiveInvalidate
+                self.denied = Some(WcReason::PeerWindow);
+                WcReason::ReceiveInvalidate
             }
             // The request that has taken it was refused.
-            ReceiveFault::Flushed => Reason::FlushedByPeer,
+            ReceiveFault::Flushed => WcReason::FlushedByPeer,
         };
         if let Some(taken) = self.taken.take() {
             self.complete(taken.wr_id, Some(reason), &ReceiveDone::default());
@@ -288,16 +290,16 @@ impl Target for Here<'_, '_> {
         }
         let found = find(self.qp, self.room, op, (rkey, va, len));
         if found.is_err() {
-            let asked = Asked { op, rkey, addr: va, len };
+            let asked = NamedMemory { op, rkey, addr: va, len };
             self.denied = Some(self.qp.why_denied(self.dest_qpn, self.qp.pd.id, &asked));
         }
         let (span, may_be_gone) = found?;
         if op.is_word() && !span.ptr().addr().is_multiple_of(8) {
-            self.denied = Some(Reason::PeerWord);
+            self.denied = Some(WcReason::PeerWord);
             return Err(Refusal::Invalid.into());
         }
         if may_be_gone {
-            let is_written = op != Op::Read;
+            let is_written = op != SqOp::Read;
             judge(self.paging.look(&[span], is_written))?;
             // Pages that are there may not permit the access: nothing is changed then.
             if span.len() <= LOOKED_AT && !bring(&[span], is_written) {
@@ -309,12 +311,12 @@ impl Target for Here<'_, '_> {
 
     fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), AccessError> {
         let asked = (rkey, va, payload.len() as u64);
-        let (to, may_be_gone) = find(self.qp, self.room, Op::Write, asked)?;
+        let (to, may_be_gone) = find(self.qp, self.room, SqOp::Write, asked)?;
         if may_be_gone {
             judge(self.paging.look(&[to], true))?;
         }
-        // SAFETY: `find` has just checked it, under `Wire::rx`, for which `quiesce` waits; programs
-        // access it atomically only.
+        // SAFETY: `find` has just checked it, under `RoceWire::rx`, for which `quiesce` waits;
+        // programs access it atomically only.
         Ok(unsafe { copy(may_be_gone, to, span_of(payload)) }?)
     }
 
@@ -322,15 +324,15 @@ impl Target for Here<'_, '_> {
         let mut payload = core::mem::take(self.payload);
         // Bounded: by the MTU, 4 KiB.
         payload.resize(length as usize, 0);
-        let from = find(self.qp, self.room, Op::Read, (rkey, va, length.into()));
+        let from = find(self.qp, self.room, SqOp::Read, (rkey, va, length.into()));
         let read = from.map_err(AccessError::from).and_then(|(from, may_be_gone)| {
             if may_be_gone {
                 judge(self.paging.look(&[from], false))?;
             }
-            // SAFETY: `find` has just checked it, under `Wire::rx`, or under the send queue's lock
-            // where an answer is sent later: `quiesce` waits for both. Programs access it
+            // SAFETY: `find` has just checked it, under `RoceWire::rx`, or under the send queue's
+            // lock where an answer is sent later: `quiesce` waits for both. Programs access it
             // atomically only.
-            Ok(unsafe { copy(may_be_gone, Span::of(&mut payload), from) }?)
+            Ok(unsafe { copy(may_be_gone, MemSpan::from_slice(&mut payload), from) }?)
         });
         // A READ that is new was checked when it arrived: this is one that is asked for again.
         let read = match (read, self.kept.find(rkey, va, length)) {
@@ -348,10 +350,10 @@ impl Target for Here<'_, '_> {
     }
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
-        let word = find(self.qp, self.room, Op::FetchAdd, (rkey, va, 8))?;
+        let word = find(self.qp, self.room, SqOp::FetchAdd, (rkey, va, 8))?;
         let (kind, compare_add, swap) = match op {
-            AtomicOp::CmpSwap { compare, swap } => (Op::CompareSwap, compare, swap),
-            AtomicOp::FetchAdd { add } => (Op::FetchAdd, add, 0),
+            AtomicOp::CmpSwap { compare, swap } => (SqOp::CompareSwap, compare, swap),
+            AtomicOp::FetchAdd { add } => (SqOp::FetchAdd, add, 0),
         };
         let wqe = Wqe::atomic(kind, compare_add, swap);
         // SAFETY: `find` has just checked eight bytes at a multiple of eight, under `Wire::rx`, for
@@ -361,7 +363,7 @@ impl Target for Here<'_, '_> {
     }
 
     fn atomic_write(&mut self, rkey: u32, va: u64, bytes: [u8; 8]) -> Result<(), AccessError> {
-        let word = find(self.qp, self.room, Op::AtomicWrite, (rkey, va, 8))?;
+        let word = find(self.qp, self.room, SqOp::AtomicWrite, (rkey, va, 8))?;
         // AcqRel: a reader that sees the word sees what was written before it.
         let store = |word: &AtomicU64| word.swap(u64::from_ne_bytes(bytes), Ordering::AcqRel);
         // SAFETY: `find` has just checked eight bytes at a multiple of eight, under `Wire::rx`, for

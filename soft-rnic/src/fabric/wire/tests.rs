@@ -31,11 +31,11 @@ use crate::lock::Guard;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::device::DEVICES;
 use crate::objects::state::{Device, Qp};
-use crate::peers::wire::answers::{Answers, Said};
+use crate::peers::wire::answers::{Answers, AnswersSent};
 use crate::peers::wire::state::{Rx, gid_of};
 use crate::queues::address::MULTICAST_QPN;
 use crate::testing::queue_pair_on;
-use crate::udp::{Datagram, Marks};
+use crate::udp::{Marks, ReceivedDatagram};
 use crate::verbs::post::{post_recv, post_send};
 
 const PEER_QPN: u32 = 0x77;
@@ -112,7 +112,7 @@ impl Rig {
     fn take_from(&self, from: SocketAddr, class: u8, bytes: &[u8]) {
         let wire = self.device.wire().unwrap();
         let marks = Marks { class, ..Marks::default() };
-        let datagram = Datagram { from, marks, bytes, nth: 0, was_handed_over: false };
+        let datagram = ReceivedDatagram { from, marks, bytes, nth: 0, was_handed_over: false };
         let mut deferred = DeferredWork::default();
         Arrivals {
             device: &self.device,
@@ -143,7 +143,7 @@ impl Rig {
         let (wire, mut deferred) = (self.device.wire().unwrap(), DeferredWork::default());
         let Answering { mut buffers, mut allowance } = Answering::new();
         let answering = (&mut buffers, &mut allowance);
-        assert_eq!(self.object.answer_peer(wire, answering, &mut deferred), Said::All);
+        assert_eq!(self.object.answer_peer(wire, answering, &mut deferred), AnswersSent::All);
         wire.flush(&mut wire.tx.lock());
         deferred.run();
     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::progress::{AWAY, LONGEST_AWAY, Look, progress};
+use super::progress::{AWAY, LONGEST_AWAY, LookScope, progress};
 use crate::clock;
 use crate::objects::state::Device;
-use crate::peers::wire::state::{Counts, Wire};
+use crate::peers::wire::state::{PacketCounts, RoceWire};
 
 /// Longest time that it waits for packets before it looks around.
 const WAIT: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ impl Device {
     }
 }
 
-impl Wire {
+impl RoceWire {
     /// Something is left to be done that no packet will be a reason for: the device's thread is to
     /// look, unless it does so soon anyway.
     #[cold]
@@ -87,7 +87,7 @@ fn run(device: &Weak<Device>) {
         // What is left from here on asks again.
         wake.map(|wake| rustix::io::read(wake, &mut [0; 8]));
         let rx = rx.give_way();
-        let has_more = progress(&device, wire, rx, Look::Whole { may_defer: false });
+        let has_more = progress(&device, wire, rx, LookScope::Whole { may_defer: false });
         let full = wire.full_port(&wire.tx.lock());
         if full.is_some() || !has_more {
             // One that is made after this wakes.
@@ -98,15 +98,15 @@ fn run(device: &Weak<Device>) {
 }
 
 /// Returns the time without an answer after which a process may exit.
-fn quiet_ns(counts: &Counts) -> u64 {
+fn quiet_ns(counts: &PacketCounts) -> u64 {
     if counts.tell_of_loss() { LINGER_LOSSY_NS } else { LINGER_NS }
 }
 
 /// Takes received packets until nothing has been answered for a while.
-fn linger(device: &Arc<Device>, wire: &Wire) {
+fn linger(device: &Arc<Device>, wire: &RoceWire) {
     let begun = clock::now();
     loop {
-        progress(device, wire, wire.rx.lock(), Look::Own);
+        progress(device, wire, wire.rx.lock(), LookScope::Own);
         // Relaxed: this thread has stored it, or one before it.
         let answered = wire.answered_ns.load(Ordering::Relaxed);
         let now = clock::now();

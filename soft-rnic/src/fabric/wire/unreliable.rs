@@ -9,17 +9,17 @@ use roce_core::request::WqeIndex;
 use roce_core::{uc, ud};
 
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::link::Link;
-use crate::memory::span::{Span, copy_summed};
+use crate::engine::link::SqLink;
+use crate::memory::span::{MemSpan, copy_summed};
 use crate::objects::cq::CqWriter;
 use crate::objects::state::Qp;
-use crate::peers::wire::state::{Path, Wire, ip_of};
-use crate::queues::address::Address;
-use crate::queues::outcome::{Outcome, Reply};
-use crate::queues::requester::Requester;
-use crate::queues::wqe::Request;
-use crate::reason::Reason;
-use crate::udp::{Marks, Outbox};
+use crate::peers::wire::state::{PacketPath, RoceWire, ip_of};
+use crate::queues::address::DatagramAddress;
+use crate::queues::outcome::{PeerReply, WqeOutcome};
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::WqeRef;
+use crate::reason::WcReason;
+use crate::udp::{Marks, PacketOutbox};
 
 use super::requests::{copy_payload, request_of};
 
@@ -30,7 +30,7 @@ const TURN: u32 = 64;
 /// The send queue's hold on an unreliable connection.
 pub(super) struct UnreliableLink<'w> {
     pub(super) sender: &'w mut uc::Sender,
-    pub(super) path: &'w Path,
+    pub(super) path: &'w PacketPath,
 }
 
 impl UnreliableLink<'_> {
@@ -38,10 +38,10 @@ impl UnreliableLink<'_> {
         &mut self,
         qp: &Qp,
         parts: &mut SqParts<'_>,
-        request: &Request<'_>,
+        request: &WqeRef<'_>,
         writer: &mut CqWriter<'_>,
-    ) -> Result<(), Reason> {
-        let refused = Reason::Operation;
+    ) -> Result<(), WcReason> {
+        let refused = WcReason::Operation;
         let device = qp.pd.context.device.wire().ok_or(refused)?;
         let SqParts { requester, scratch, .. } = parts;
         let local = qp.local(requester, request, request.len(), &mut scratch.local)?;
@@ -68,29 +68,29 @@ impl UnreliableLink<'_> {
     }
 }
 
-impl<'a> Link<'a> for UnreliableLink<'_> {
+impl<'a> SqLink<'a> for UnreliableLink<'_> {
     fn advance_lossy(
         &mut self,
         qp: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        request: &Request<'_>,
+        request: &WqeRef<'_>,
         execution: &mut Execution<'a>,
         arrives: bool,
-    ) -> Outcome {
+    ) -> WqeOutcome {
         if !arrives {
-            return qp.judge(parts.requester, Reply::Silence, request.len());
+            return qp.judge(parts.requester, PeerReply::Silence, request.len());
         }
         parts.requester.started = true;
         match self.send(qp, parts, request, &mut execution.writer) {
-            Ok(()) => qp.judge(parts.requester, Reply::Done, request.len()),
-            Err(reason) => Outcome::Failed(reason),
+            Ok(()) => qp.judge(parts.requester, PeerReply::Done, request.len()),
+            Err(reason) => WqeOutcome::Failed(reason),
         }
     }
 }
 
 impl Qp {
     /// The device's network, if a datagram to this address goes there.
-    pub(crate) fn wire_to(&self, to: &Address) -> Option<&Wire> {
+    pub(crate) fn wire_to(&self, to: &DatagramAddress) -> Option<&RoceWire> {
         let device = &self.pd.context.device;
         device.wire().filter(|wire| wire.loops || to.gid != wire.gid)
     }
@@ -98,17 +98,17 @@ impl Qp {
     /// Sends a datagram, whose memory was checked.
     pub(crate) fn send_datagram(
         &self,
-        wire: &Wire,
-        requester: &mut Requester,
-        local: &[Span<'_>],
-        request: &Request<'_>,
-        (to, qkey): &(Address, u32),
+        wire: &RoceWire,
+        requester: &mut RequesterState,
+        local: &[MemSpan<'_>],
+        request: &WqeRef<'_>,
+        (to, qkey): &(DatagramAddress, u32),
         writer: &mut CqWriter<'_>,
-    ) -> Outcome {
+    ) -> WqeOutcome {
         let hops = if to.hop_limit == 0 { Marks::default().hops } else { to.hop_limit };
         let marks = Marks { class: to.traffic_class, hops };
         let Some(path) = wire.path(ip_of(&to.gid), marks, (self.num, to.qpn)) else {
-            return Outcome::Dropped;
+            return WqeOutcome::Dropped;
         };
         let datagram = ud::Datagram {
             length: request.len() as u32,
@@ -120,7 +120,7 @@ impl Qp {
         let psn = Psn::new(requester.psn);
         let mut sender = ud::Sender::new(wire.port_state.mtu(), self.num, DEFAULT_PKEY, psn);
         let Ok(packet) = sender.packet(WqeIndex(0), datagram) else {
-            return Outcome::Failed(Reason::TooLong);
+            return WqeOutcome::Failed(WcReason::TooLong);
         };
         let mut tx = wire.make_room(wire.tx.lock(), writer);
         let len = packet.length as usize;
@@ -131,14 +131,14 @@ impl Qp {
             Ok::<u32, core::convert::Infallible>(unsafe { copy_summed(to, from, crc) })
         });
         requester.advance_psn(1);
-        Outcome::Done
+        WqeOutcome::Done
     }
 
     /// Sends what is in the device's outbox. What the socket has no room for, although this thread
     /// has waited, is left in it.
     pub(crate) fn flush_wire(&self) {
         if let Some(wire) = self.pd.context.device.wire() {
-            wire.flush_until(Outbox::is_empty);
+            wire.flush_until(PacketOutbox::is_empty);
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn refused(text: &str, says: &str) {
-    let error = text.parse::<Plan>().unwrap_err().to_string();
+    let error = text.parse::<FaultPlan>().unwrap_err().to_string();
     assert!(error.contains(says), "{text}: {error}");
 }
 
@@ -15,23 +15,23 @@ fn a_plan_has_what_its_text_says() {
     ];
     let (rnr, retry, loss, flush, delay) = (0.5, 1.0, 0.0, 0.25, 0.1);
     let (delay_ns, seed) = (1_500_000, Some(u64::MAX));
-    let plan = Plan { rnr, retry, loss, flush, delay, delay_ns, events, seed };
+    let plan = FaultPlan { rnr, retry, loss, flush, delay, delay_ns, events, seed };
     assert_eq!(text.parse(), Ok(plan));
 }
 
 #[test]
 fn a_delay_without_a_probability_strikes_always() {
-    let plan: Plan = "delay=50us".parse().unwrap();
+    let plan: FaultPlan = "delay=50us".parse().unwrap();
     assert_eq!((plan.delay, plan.delay_ns, plan.seed), (1.0, 50_000, None));
     assert!(plan.strikes_requests() && !plan.draws());
-    assert!("rnr=0.5,retry=1".parse::<Plan>().unwrap().draws());
-    let plan: Plan = "event=gid_change@1ms,rnr=0".parse().unwrap();
+    assert!("rnr=0.5,retry=1".parse::<FaultPlan>().unwrap().draws());
+    let plan: FaultPlan = "event=gid_change@1ms,rnr=0".parse().unwrap();
     assert!(!plan.strikes_requests());
 }
 
 #[test]
 fn blanks_around_commas_do_not_count() {
-    let plan = " rnr=0.5 , retry=1,\tseed=7\n".parse::<Plan>();
+    let plan = " rnr=0.5 , retry=1,\tseed=7\n".parse::<FaultPlan>();
     assert_eq!(plan, "rnr=0.5,retry=1,seed=7".parse());
 }
 

@@ -8,7 +8,7 @@ fn queue(plan: &str, seed: u64, ordinal: u32) -> QueueFaults {
 }
 
 /// All faults of the first `n` requests, each until it is let go or ends.
-fn all(queue: &mut QueueFaults, n: u32, exposure: Exposure) -> Vec<(u32, Fault)> {
+fn all(queue: &mut QueueFaults, n: u32, exposure: Exposure) -> Vec<(u32, InjectedFault)> {
     let mut struck = Vec::new();
     for position in 1..=n {
         // More than any draws for one request, where each try is drawn for anew.
@@ -16,7 +16,7 @@ fn all(queue: &mut QueueFaults, n: u32, exposure: Exposure) -> Vec<(u32, Fault)>
             let Some(fault) = queue.next(position, exposure) else { break };
             struck.push((position, fault));
             queue.strike(fault);
-            if matches!(fault, Fault::Flush | Fault::Loss) {
+            if matches!(fault, InjectedFault::Flush | InjectedFault::Loss) {
                 break;
             }
         }
@@ -34,7 +34,8 @@ fn faults_follow_from_seed_ordinal_and_number() {
     assert_ne!(of(7, 1), of(7, 2));
     // The numbers of seeds and ordinals do not add up to the same faults.
     assert_ne!(of(7, 2), of(8, 1));
-    let kinds = [Fault::Delay, Fault::Flush, Fault::Rnr, Fault::Retry];
+    let kinds =
+        [InjectedFault::Delay, InjectedFault::Flush, InjectedFault::Rnr, InjectedFault::Retry];
     for kind in kinds {
         assert!(of(7, 1).iter().any(|(_, fault)| *fault == kind), "{kind:?}");
     }
@@ -45,7 +46,7 @@ fn faults_follow_from_seed_ordinal_and_number() {
 fn kinds_and_requests_are_drawn_apart() {
     let only = |plan| {
         let all = all(&mut queue(plan, 7, 1), 500, SEND);
-        all.into_iter().filter(|(_, fault)| *fault == Fault::Rnr).collect::<Vec<_>>()
+        all.into_iter().filter(|(_, fault)| *fault == InjectedFault::Rnr).collect::<Vec<_>>()
     };
     assert_eq!(only("rnr=0.2"), only("rnr=0.2,retry=0.3,delay=0.1:1us"));
     let (mut every, mut second) = (queue("rnr=0.2", 7, 1), queue("rnr=0.2", 7, 1));
@@ -70,7 +71,7 @@ fn a_request_past_its_faults_meets_none_when_sent_again() {
     let mut queue = queue("rnr=0.5", 3, 1);
     let first = (1..).find(|position| queue.next(*position, SEND).is_some()).unwrap();
     assert!(first > 1 && !queue.is_struck());
-    queue.strike(Fault::Rnr);
+    queue.strike(InjectedFault::Rnr);
     assert!(queue.is_struck());
     for position in 1..first {
         assert_eq!(queue.next(position, SEND), None);
@@ -86,14 +87,14 @@ fn requests_meet_only_what_they_are_exposed_to() {
     let write = Exposure { takes_receive: false, ..SEND };
     let datagram = Exposure { is_reliable: false, ..SEND };
     let local = Exposure { is_sent: false, ..write };
-    assert_eq!(queue(plan, 1, 1).next(1, SEND), Some(Fault::Rnr));
-    assert_eq!(queue(plan, 1, 1).next(1, write), Some(Fault::Retry));
-    assert_eq!(queue(plan, 1, 1).next(1, datagram), Some(Fault::Loss));
+    assert_eq!(queue(plan, 1, 1).next(1, SEND), Some(InjectedFault::Rnr));
+    assert_eq!(queue(plan, 1, 1).next(1, write), Some(InjectedFault::Retry));
+    assert_eq!(queue(plan, 1, 1).next(1, datagram), Some(InjectedFault::Loss));
     assert_eq!(queue(plan, 1, 1).next(1, local), None);
-    assert_eq!(queue("flush=1", 1, 1).next(1, local), Some(Fault::Flush));
+    assert_eq!(queue("flush=1", 1, 1).next(1, local), Some(InjectedFault::Flush));
     // Once, and then it proceeds.
     let mut queue = queue("delay=1us", 1, 1);
-    assert_eq!(all(&mut queue, 2, local), [(1, Fault::Delay), (2, Fault::Delay)]);
+    assert_eq!(all(&mut queue, 2, local), [(1, InjectedFault::Delay), (2, InjectedFault::Delay)]);
 }
 
 /// A request counts once, however often it is struck; it has failed if it was not let go.

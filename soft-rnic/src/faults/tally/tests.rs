@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_line_says_what_was_struck() {
-    let tally = Tally::default();
+    let tally = FaultTally::default();
     (0..3).for_each(|_| count(&tally.requests));
     assert_eq!(tally.line(false), "none of 3 requests struck");
     let why = ": loss strikes those of UC and UD only, and there were none";

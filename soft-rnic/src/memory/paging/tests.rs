@@ -4,15 +4,15 @@ use core::cell::Cell;
 #[test]
 fn what_was_brought_is_good_for_the_same_pieces_only() {
     let mut bytes = [0_u8; 64];
-    let span = Span::of(&mut bytes);
-    let look = |brought, to: &[Span<'_>], is_written| {
-        let pages = Pages::new(brought);
+    let span = MemSpan::from_slice(&mut bytes);
+    let look = |brought, to: &[MemSpan<'_>], is_written| {
+        let pages = RequestPages::new(brought);
         let presence = presence(Some(&pages), to, is_written);
         let is_needed = pages.into_parts().0.is_some();
         assert_eq!(is_needed, presence == Presence::Unknown);
         presence
     };
-    let needed = || Needed::of(&[span], true);
+    let needed = || Needed::from_spans(&[span], true);
     assert_eq!(look(None, &[span], true), Presence::Unknown);
     assert_eq!(look(Some((needed(), true)), &[span], true), Presence::There);
     assert_eq!(look(Some((needed(), false)), &[span], true), Presence::Gone);
@@ -24,7 +24,7 @@ fn what_was_brought_is_good_for_the_same_pieces_only() {
 #[test]
 fn pages_are_brought_in_chunks_while_they_still_matter() {
     let mut bytes = vec![0_u8; 3 * BROUGHT_AT_ONCE + 5];
-    let needed = Needed::of(&[Span::of(&mut bytes)], true);
+    let needed = Needed::from_spans(&[MemSpan::from_slice(&mut bytes)], true);
     let asked = Cell::new(0);
     let matter = |most| {
         asked.set(0);

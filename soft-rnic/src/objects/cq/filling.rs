@@ -7,13 +7,13 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::objects::cq::CqWriter;
-use crate::objects::cq::producer::Producer;
-use crate::objects::state::{Cq, Ring};
+use crate::objects::cq::producer::CqProducer;
+use crate::objects::state::{Cq, CqRing};
 
 /// The slots that are free in one queue, as far as its producers know.
 pub(crate) struct Filling<'w> {
-    ring: &'w Ring,
-    producer: &'w mut Producer,
+    ring: &'w CqRing,
+    producer: &'w mut CqProducer,
     /// The words that all the completions share: status and opcode, then the queue
     /// pairs.
     status: u64,

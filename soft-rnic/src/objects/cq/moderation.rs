@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::errno;
 use crate::limits;
-use crate::objects::cq::producer::{Armed, Moderation, Producer};
+use crate::objects::cq::producer::{ArmState, CqProducer, Moderation};
 use crate::objects::state::{Cq, TimedEvent};
 
 impl Moderation {
@@ -46,7 +46,7 @@ impl Cq {
     /// Completions from index `first` on have become visible: fires the event that was armed, or
     /// holds it back.
     #[cold]
-    pub(super) fn notify_moderated(self: &Arc<Cq>, producer: &mut Producer, first: u32) {
+    pub(super) fn notify_moderated(self: &Arc<Cq>, producer: &mut CqProducer, first: u32) {
         let mut moderation = self.moderation.lock();
         let is_held = moderation.held.is_some();
         if !is_held && !producer.fires() {
@@ -73,7 +73,7 @@ impl Cq {
     /// object.
     pub(crate) fn retire(&self) {
         let mut producer = self.producer.lock();
-        producer.armed = Armed::No;
+        producer.armed = ArmState::No;
         self.moderation.lock().held = None;
     }
 

@@ -2,12 +2,12 @@
 
 /// State that producers share.
 #[derive(Debug, Default)]
-pub(crate) struct Producer {
+pub(crate) struct CqProducer {
     pub(crate) tail: u32,
     /// `published <= tail`; equal whenever the lock is free.
     pub(crate) published: u32,
     pub(crate) head_seen: u32,
-    pub(crate) armed: Armed,
+    pub(crate) armed: ArmState,
     pub(crate) overrun: bool,
     /// A solicited completion, or a failed one, is among the unpublished.
     pub(crate) notable: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Producer {
 
 /// Completions that the next event waits for.
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
-pub(crate) enum Armed {
+pub(crate) enum ArmState {
     #[default]
     No,
     /// For nothing, but completions get a time, or are traced, when they become visible.
@@ -26,10 +26,10 @@ pub(crate) enum Armed {
     Any,
 }
 
-impl Armed {
+impl ArmState {
     /// The state of a queue on which nothing is waited for.
-    pub(crate) fn none(is_watched: bool) -> Armed {
-        if is_watched { Armed::Watched } else { Armed::No }
+    pub(crate) fn none(is_watched: bool) -> ArmState {
+        if is_watched { ArmState::Watched } else { ArmState::No }
     }
 }
 

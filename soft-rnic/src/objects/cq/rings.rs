@@ -13,15 +13,15 @@ use rustix::io::Errno;
 
 use crate::alloc::OutOfMemory;
 use crate::errno;
-use crate::objects::state::{Cq, Extended, Ring, Slot};
-use crate::queues::queue_memory::{Lender, QueueMemory};
+use crate::objects::state::{Cq, CqRing, CqSlot, ExtendedCqState};
+use crate::queues::queue_memory::{MemoryLender, QueueMemory};
 
 /// Rings of a queue: that which it was created with, and that which the last resize has made.
 const RINGS: usize = 2;
 
-impl Slot {
-    fn empty() -> Slot {
-        Slot {
+impl CqSlot {
+    fn empty() -> CqSlot {
+        CqSlot {
             wc: UnsafeCell::new([0; 6]),
             owner: UnsafeCell::new(core::ptr::null()),
             position: UnsafeCell::new(0),
@@ -30,19 +30,19 @@ impl Slot {
     }
 }
 
-impl Ring {
+impl CqRing {
     /// A ring of `len` slots; `lender` has their memory, if there is one.
-    pub(crate) fn new(len: u32, lender: Option<Lender>) -> Result<Ring, Errno> {
-        Ok(Ring { slots: QueueMemory::new(len as usize, lender, Slot::empty)? })
+    pub(crate) fn new(len: u32, lender: Option<MemoryLender>) -> Result<CqRing, Errno> {
+        Ok(CqRing { slots: QueueMemory::new(len as usize, lender, CqSlot::empty)? })
     }
 
     /// [`new`](Self::new) in the device's own memory.
-    pub(crate) fn own(len: u32) -> Result<Ring, OutOfMemory> {
-        Ok(Ring { slots: QueueMemory::own(len as usize, Slot::empty)? })
+    pub(crate) fn own(len: u32) -> Result<CqRing, OutOfMemory> {
+        Ok(CqRing { slots: QueueMemory::own(len as usize, CqSlot::empty)? })
     }
 
     #[inline]
-    pub(super) fn slot(&self, index: u32) -> &Slot {
+    pub(super) fn slot(&self, index: u32) -> &CqSlot {
         // SAFETY: the length is a power of two, so the index is masked into it.
         unsafe { self.slots.get_unchecked(index as usize & (self.slots.len() - 1)) }
     }
@@ -68,7 +68,7 @@ impl Cq {
     /// # Safety
     /// The lock of the producers or that of the consumers is held as long as the ring is used.
     #[inline]
-    pub(super) unsafe fn ring(&self) -> &Ring {
+    pub(super) unsafe fn ring(&self) -> &CqRing {
         // Relaxed: it is replaced under both locks.
         let resized = self.resized_ring.load(Ordering::Relaxed);
         // SAFETY: only a resize frees it, which has both locks when it replaces it.
@@ -99,7 +99,7 @@ impl Cq {
 
     /// Reports whether the next entry is in a ring.
     #[inline]
-    pub(super) fn is_in(&self, ring: &Ring) -> bool {
+    pub(super) fn is_in(&self, ring: &CqRing) -> bool {
         let head = self.head.load(Ordering::Relaxed);
         ring.slot(head).sequence.load(Ordering::Relaxed) == head.wrapping_add(1)
     }
@@ -108,14 +108,14 @@ impl Cq {
     pub(crate) fn resize(&self, len: u32) -> Result<(), Errno> {
         // Without a lock, as is the end of the one that is replaced: it may be the program's
         // functions that find the memory, and take it back.
-        let new = Ring::new(len, self.extended.as_ref().and_then(Extended::lender))?;
+        let new = CqRing::new(len, self.extended.as_ref().and_then(ExtendedCqState::lender))?;
         drop(self.replace(Box::new(new))?);
         Ok(())
     }
 
     /// Puts a ring where completions are from now on; the one that nobody looks at any more. It is
     /// dropped, and nothing has changed, if what is in the queue has no room there (`EINVAL`).
-    fn replace(&self, new: Box<Ring>) -> Result<Option<Box<Ring>>, Errno> {
+    fn replace(&self, new: Box<CqRing>) -> Result<Option<Box<CqRing>>, Errno> {
         // What is returned, or was given, outlives the locks.
         let _consumer = self.consumer.lock();
         let mut producer = self.producer.lock();

@@ -20,7 +20,7 @@ fn a_queue_pair_that_was_destroyed_raises_no_event() {
 fn what_waits_for_other_processes_comes_after_all_else() {
     // SAFETY: the queue pair is alive.
     let qp = unsafe { Qp::from_abi(queue_pair()) }.unwrap().keep();
-    let ending = Ending { number: 1, index: 0, pd: 1, qpn: 1, peer: 0 };
+    let ending = BindingEnd { number: 1, index: 0, pd: 1, qpn: 1, peer: 0 };
     let (of, cq) = (|| Arc::clone(&qp), Arc::clone(&qp.send_cq));
     let mut items = vec![
         WorkItem::Flush(of()),

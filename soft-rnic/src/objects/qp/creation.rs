@@ -10,15 +10,15 @@ use verbs_sys::*;
 use crate::check::checker::Object;
 use crate::event::Acks;
 use crate::lock::{Lock, Padded};
-use crate::memory::span::Scratch;
+use crate::memory::span::RequestScratch;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Context, Cq, Pd, PeerProcesses, Qp, Slack, Sq, Srq, Target};
-use crate::queues::batch::Batch;
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::{State, Transport};
+use crate::objects::state::{Context, Cq, Pd, PeerProcesses, Qp, Slack, Sq, Srq, XrcTarget};
+use crate::queues::batch::WrBatch;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::{QpTransport, QueuePairState};
 use crate::queues::queue_memory::Resource;
 use crate::queues::recv_ring::RecvRing;
-use crate::queues::requester::Requester;
+use crate::queues::requester::RequesterState;
 use crate::{errno, limits};
 
 /// Send requests that a queue pair on the network has room for at least.
@@ -55,15 +55,15 @@ pub(crate) unsafe fn create(
     extras: Extras,
 ) -> Result<*mut ibv_qp, Errno> {
     errno::memory()?;
-    let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
-    if matches!(transport, Transport::XrcSend | Transport::XrcRecv) {
+    let transport = QpTransport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
+    if matches!(transport, QpTransport::XrcSend | QpTransport::XrcRecv) {
         pd.context.device.offers(ibv_device_cap_flags::IBV_DEVICE_XRC)?;
     }
-    if transport == Transport::XrcRecv {
+    if transport == QpTransport::XrcRecv {
         // It is in an XRC domain, and in no other.
         return Err(errno::EINVAL);
     }
-    let only_sends = transport == Transport::XrcSend;
+    let only_sends = transport == QpTransport::XrcSend;
     // SAFETY: the pointers of `attr` are NULL or live objects of ours (see # Safety).
     let (send_cq, recv_cq, srq) = unsafe {
         let send_cq = Cq::named(attr.send_cq)?.keep();
@@ -90,12 +90,12 @@ pub(crate) unsafe fn create(
     let in_domain = pd.users.join()?;
     let pd = Arc::clone(pd);
     let sig_all = attr.sq_sig_all != 0;
-    let pending = Pending::new(&cap, transport)?;
+    let pending = PendingWqes::new(&cap, transport)?;
     // Nothing can be posted to the receive queue of an end of XRC.
     let capacity = if only_sends { 0 } else { cap.max_recv_wr.max(1) };
     let rq = RecvRing::new(pd.id, (capacity, cap.max_recv_sge), pd.lender(Resource::Qp))?;
     let (context, target) = (Arc::clone(context), None);
-    let parts = Parts {
+    let parts = QpParts {
         context,
         transport,
         cap,
@@ -117,7 +117,7 @@ pub(crate) unsafe fn create(
 }
 
 /// Makes a queue pair that messages reach; its domain counts it already.
-pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp>, Errno> {
+pub(crate) fn enter(parts: QpParts, user: *mut core::ffi::c_void) -> Result<Arc<Qp>, Errno> {
     let device = Arc::clone(&parts.pd.context.device);
     let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
     let qp = device.qps.insert(base, |num| Arc::new(Qp::new(parts, num, user)))?;
@@ -127,20 +127,20 @@ pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp
 }
 
 /// Parts that a queue pair is made from.
-pub(crate) struct Parts {
+pub(crate) struct QpParts {
     /// The context that it is made through.
     pub(crate) context: Arc<Context>,
-    pub(crate) transport: Transport,
+    pub(crate) transport: QpTransport,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) sig_all: bool,
-    pub(crate) pending: Pending,
+    pub(crate) pending: PendingWqes,
     pub(crate) rq: RecvRing,
     pub(crate) pd: Arc<Pd>,
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<Srq>>,
     pub(crate) extras: Extras,
-    pub(crate) target: Option<Box<Target>>,
+    pub(crate) target: Option<Box<XrcTarget>>,
 }
 
 /// Capabilities for a request: queues are powers of two, lists have at least one
@@ -166,21 +166,21 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, Errno> {
 }
 
 impl Qp {
-    pub(crate) fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
+    pub(crate) fn new(parts: QpParts, num: u32, user: *mut core::ffi::c_void) -> Qp {
         let (trace, check, faults) = (parts.trace(num), parts.check(num), parts.faults());
-        let Parts { context, transport, cap, sig_all, pending, rq, pd, .. } = parts;
-        let Parts { send_cq, recv_cq, srq, extras, target, .. } = parts;
+        let QpParts { context, transport, cap, sig_all, pending, rq, pd, .. } = parts;
+        let QpParts { send_cq, recv_cq, srq, extras, target, .. } = parts;
         // SAFETY: zero is a valid value of every field of both.
         let (mut ex, attr): (ibv_qp_ex, ibv_qp_attr) = unsafe { core::mem::zeroed() };
         let abi = &mut ex.qp_base;
         abi.context = context.as_abi();
         abi.qp_context = user;
         // What stands for an object that the program does not know is not shown.
-        if transport != Transport::XrcRecv {
+        if transport != QpTransport::XrcRecv {
             abi.pd = Arc::as_ptr(&pd).cast_mut().cast();
             abi.send_cq = send_cq.as_abi();
         }
-        let is_xrc = matches!(transport, Transport::XrcSend | Transport::XrcRecv);
+        let is_xrc = matches!(transport, QpTransport::XrcSend | QpTransport::XrcRecv);
         if !is_xrc {
             abi.recv_cq = recv_cq.as_abi();
         }
@@ -190,13 +190,13 @@ impl Qp {
         abi.state = ibv_qp_state::IBV_QPS_RESET;
         abi.qp_type = transport.abi();
         let sq = Sq {
-            requester: Requester::default(),
+            requester: RequesterState::default(),
             pending,
             peer: None,
             remote: None,
             wire: None,
             counters: crate::counters::Counters::default(),
-            scratch: Scratch::new(),
+            scratch: RequestScratch::new(),
             draining: false,
             transit_times: None,
             settling: None,
@@ -216,16 +216,16 @@ impl Qp {
             recv_cq,
             srq,
             rq,
-            state: AtomicU8::new(State::Reset as u8),
+            state: AtomicU8::new(QueuePairState::Reset as u8),
             cause: AtomicU16::new(0),
             last_wqe_said: AtomicBool::new(false),
             owes_response: AtomicBool::new(false),
             async_acks: Acks::default(),
             freed: Padded::default(),
-            blocking: crate::peers::process::serving::Blocking::default(),
+            blocking: crate::peers::process::serving::BlockingFlags::default(),
             sq: Padded(Lock::new(sq)),
             responder: Padded::default(),
-            batch: extras.ops.map(|ops| Box::new(Lock::new(Batch::new(ops)))),
+            batch: extras.ops.map(|ops| Box::new(Lock::new(WrBatch::new(ops)))),
             target,
             blocks_own_multicast: extras.blocks_own_multicast,
             trace,

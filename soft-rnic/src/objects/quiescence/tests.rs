@@ -1,5 +1,5 @@
 use super::*;
-use crate::objects::state::Kind;
+use crate::objects::state::ExecutionMode;
 use core::ffi::c_int;
 use verbs_sys::*;
 
@@ -26,7 +26,7 @@ fn regions_and_windows_end_after_the_looks_that_have_begun() {
     // SAFETY: the verbs are used as their manual pages say.
     unsafe {
         // One of its own: on the other one, other tests have processes in its memory.
-        let device = Device::new("test", 1 << 50, Kind::Synchronous);
+        let device = Device::new("test", 1 << 50, ExecutionMode::Synchronous);
         let context = (v.open_device)(device.as_abi());
         let pd = (v.alloc_pd)(context);
         for kind in [ibv_mw_type::IBV_MW_TYPE_1, ibv_mw_type::IBV_MW_TYPE_2] {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::objects::device::default_device;
 use crate::objects::state::PeerProcesses;
-use crate::objects::state::{Device, Kind, Qp};
+use crate::objects::state::{Device, ExecutionMode, Qp};
 use crate::verbs::import::{import_mr, unimport_mr};
 
 /// While an execution is under way, the key is invalid, and the region as the execution has
@@ -103,7 +103,7 @@ fn collide(device: &Device, qp: *mut ibv_qp, key: u32, calls: [(Call, usize); 2]
 fn no_key_is_valid_after_its_end() {
     use Call::{Dereg, Rereg};
     let v = crate::table();
-    let device = Device::new("test", 1 << 50, Kind::Synchronous);
+    let device = Device::new("test", 1 << 50, ExecutionMode::Synchronous);
     let qp = crate::testing::queue_pair_on(&device);
     device.mrs.publish_all(device.peers.as_ref().unwrap());
     let mut memory = [0_u8; 64];

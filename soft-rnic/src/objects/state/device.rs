@@ -3,20 +3,20 @@
 use core::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
-use crate::peers::wire::state::Wire;
-use crate::timing::times::Distance;
+use crate::peers::wire::state::RoceWire;
+use crate::timing::times::DistanceState;
 
 /// Time at which a device does what is posted.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ExecutionMode {
     /// Inside the post.
     Synchronous,
     /// In steps, in an order drawn from a seed.
-    Simulated(crate::timing::simulation::State),
+    Simulated(crate::timing::simulation::SimulationState),
     /// At the time when a round trip would be over.
-    Distant(Distance),
+    Distant(DistanceState),
     /// As packets come: the peers are reached over UDP.
-    Wired(Box<Wire>),
+    Wired(Box<RoceWire>),
 }
 
 /// Numbers of existing objects, of the kinds that have a limit.

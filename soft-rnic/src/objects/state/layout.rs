@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use super::{Cq, Qp, Slack, Slot, Srq};
+use super::{Cq, CqSlot, Qp, Slack, Srq};
 
 const _: () = {
     assert!(size_of::<ibv_cq_ex>() == 288 && size_of::<ibv_qp_ex>() == 352);
@@ -20,4 +20,4 @@ const _: () = {
     assert!(offset_of!(ibv_qp_ex, qp_base) == 0);
 };
 
-const _: () = assert!(size_of::<Slot>() == 64 && size_of::<ibv_wc>() == 48);
+const _: () = assert!(size_of::<CqSlot>() == 64 && size_of::<ibv_wc>() == 48);

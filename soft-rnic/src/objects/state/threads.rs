@@ -1,6 +1,6 @@
 //! `Send` and `Sync` of the objects, and the reasons.
 
-use super::{Channel, Context, Cq, Device, Pd, Qp, Srq, Td, Xrcd};
+use super::{CompChannel, Context, Cq, Device, Pd, Qp, Srq, Td, Xrcd};
 
 // SAFETY: the ABI's struct is written before the device is shared and then only read; everything
 // else may be sent.
@@ -35,10 +35,10 @@ unsafe impl Send for Td {}
 unsafe impl Sync for Td {}
 
 // SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Send for Channel {}
+unsafe impl Send for CompChannel {}
 
 // SAFETY: the ABI's struct is only read once it is shared.
-unsafe impl Sync for Channel {}
+unsafe impl Sync for CompChannel {}
 
 // SAFETY: the slots are guarded as `objects::cq` says; the ABI's struct is written before it is
 // shared, `cqe` later under both locks, and `wr_id` and `status` under the lock of `entry`; the

@@ -12,12 +12,12 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// Processes that have not answered.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub(crate) struct AnswerBackoff {
     /// Processes, and since when.
     unanswered: BTreeMap<i32, Instant>,
 }
 
-impl Backoff {
+impl AnswerBackoff {
     /// Until when an answer of a process is waited for.
     pub(crate) fn until(&self, pid: i32, now: Instant) -> Instant {
         let rests = |since: &Instant| now.saturating_duration_since(*since) < PAUSE;

@@ -12,15 +12,15 @@ pub(crate) const BYTES: u64 = 32 << 40;
 
 /// Numbers of windows and of bytes that are mapped.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct MapBudget {
     windows: AtomicUsize,
     bytes: AtomicU64,
 }
 
-pub(crate) static BUDGET: Budget =
-    Budget { windows: AtomicUsize::new(0), bytes: AtomicU64::new(0) };
+pub(crate) static BUDGET: MapBudget =
+    MapBudget { windows: AtomicUsize::new(0), bytes: AtomicU64::new(0) };
 
-impl Budget {
+impl MapBudget {
     /// Takes a part of it for a window of `len` bytes; false if it does not suffice.
     pub(crate) fn take(&self, len: u64) -> bool {
         // Relaxed: counts that guard no memory. One that is given back at once may keep another

@@ -9,11 +9,11 @@ use crate::limits;
 use crate::lock::Padded;
 use crate::memory::keys::PublishedKeys;
 use crate::memory::published::{InFile, PublishedMw, PublishedRegion};
-use crate::queues::address::Gid;
-use crate::queues::qp_state::State;
+use crate::queues::address::GidBytes;
+use crate::queues::qp_state::QueuePairState;
 
 use super::barrier::light;
-use super::mapped::Layout;
+use super::mapped::SharedLayout;
 
 /// A number of a queue pair: which process, and which of its queue pairs.
 pub(crate) const INDEX_BITS: u32 = 14;
@@ -37,7 +37,7 @@ const GROUP_WORDS: usize = 64;
 pub(crate) struct GroupBit(u32);
 
 impl GroupBit {
-    pub(crate) fn of(gid: &Gid) -> GroupBit {
+    pub(crate) fn of(gid: &GidBytes) -> GroupBit {
         // Groups differ in their last bytes mostly. The multiplier is of Knuth's hash: the upper
         // bits depend on all.
         let folded = u128::from_be_bytes(*gid);
@@ -60,7 +60,7 @@ pub(crate) fn slot_of(qpn: u32) -> u32 {
 /// The directory of a process: its queue pairs, its memory regions, and its state.
 #[derive(Debug)]
 #[repr(C, align(4096))]
-pub(crate) struct Directory {
+pub(crate) struct ProcessDirectory {
     pub(crate) magic: AtomicU64,
     pub(crate) version: AtomicU32,
     /// It executes the barriers of others, where it needs them (see `barrier`).
@@ -84,7 +84,7 @@ pub(crate) struct Directory {
 }
 
 // SAFETY: atomic integers all.
-unsafe impl Layout for Directory {}
+unsafe impl SharedLayout for ProcessDirectory {}
 
 /// A queue pair, as its peer has to know it.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ pub(crate) struct RegionEntry {
     mw_region: AtomicU32,
 }
 
-impl Directory {
+impl ProcessDirectory {
     #[inline]
     pub(crate) fn qp(&self, qpn: u32) -> &QpEntry {
         &self.qps[qpn as usize % QPS]
@@ -325,8 +325,8 @@ impl QpEntry {
     /// Says that its process is going to access another one's memory; it looks only
     /// afterwards whether it may. One thread at a time: the send queue's lock is held.
     #[inline]
-    pub(crate) fn enter(&self, spares_barriers: bool) -> Inside<'_> {
-        Inside::of(&self.inside, spares_barriers)
+    pub(crate) fn enter(&self, spares_barriers: bool) -> AccessGuard<'_> {
+        AccessGuard::enter(&self.inside, spares_barriers)
     }
 
     /// Reports whether the queue pair may have sent a request of this connection (`incarnation`),
@@ -334,30 +334,30 @@ impl QpEntry {
     pub(crate) fn waits_for_reply(&self, incarnation: u8) -> bool {
         // Acquire: the generation was published before the state.
         let state = self.state.load(Ordering::Acquire);
-        let sends = [State::Rts, State::Sqd].iter().any(|s| *s as u32 == state);
+        let sends = [QueuePairState::Rts, QueuePairState::Sqd].iter().any(|s| *s as u32 == state);
         sends && self.generation.load(Ordering::Relaxed) as u8 == incarnation
     }
 }
 
-impl<'a> Inside<'a> {
+impl<'a> AccessGuard<'a> {
     /// Says so in a word that has this thread as its only writer now.
     #[inline]
-    pub(crate) fn of(inside: &'a AtomicU32, spares_barriers: bool) -> Inside<'a> {
+    pub(crate) fn enter(inside: &'a AtomicU32, spares_barriers: bool) -> AccessGuard<'a> {
         let word = inside.load(Ordering::Relaxed);
         inside.store(word | 1, Ordering::Relaxed);
         // Either we see that a key or a state is no longer valid, or the process that made
         // it so sees that we are inside, and waits.
         light(spares_barriers);
         host::point();
-        Inside(inside)
+        AccessGuard(inside)
     }
 }
 
 /// While it lives, others wait for us before they take memory away.
 #[derive(Debug)]
-pub(crate) struct Inside<'a>(&'a AtomicU32);
+pub(crate) struct AccessGuard<'a>(&'a AtomicU32);
 
-impl Drop for Inside<'_> {
+impl Drop for AccessGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         let word = self.0.load(Ordering::Relaxed);

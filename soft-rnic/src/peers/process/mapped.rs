@@ -24,11 +24,11 @@ use crate::forked::{self, ForkMapping};
 /// # Safety
 /// The type consists of atomic integers, and cells of bytes that are only reached by
 /// raw pointers: any bytes are a valid value, and others may store to them.
-pub(crate) unsafe trait Layout: Sync {}
+pub(crate) unsafe trait SharedLayout: Sync {}
 
 /// A layout in a memory file that is mapped here.
 #[derive(Debug)]
-pub(crate) struct Mapped<T: Layout> {
+pub(crate) struct Mapped<T: SharedLayout> {
     base: NonNull<T>,
     /// A child of fork does not get the file's memory, but some of its own.
     in_children: &'static ForkMapping,
@@ -37,11 +37,11 @@ pub(crate) struct Mapped<T: Layout> {
 }
 
 // SAFETY: a layout is Sync, and the mapping belongs to no thread.
-unsafe impl<T: Layout> Send for Mapped<T> {}
+unsafe impl<T: SharedLayout> Send for Mapped<T> {}
 // SAFETY: a shared `Mapped` gives access to its layout and to its file, which are Sync.
-unsafe impl<T: Layout> Sync for Mapped<T> {}
+unsafe impl<T: SharedLayout> Sync for Mapped<T> {}
 
-impl<T: Layout> Mapped<T> {
+impl<T: SharedLayout> Mapped<T> {
     /// A new file, all zero, which only this mapping can write.
     pub(crate) fn create(name: &str) -> Result<Mapped<T>, Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -115,7 +115,7 @@ fn map<T>(file: &OwnedFd, protection: ProtFlags) -> Result<NonNull<T>, Errno> {
     NonNull::new(base.cast()).ok_or(Errno::INVAL)
 }
 
-impl<T: Layout> Deref for Mapped<T> {
+impl<T: SharedLayout> Deref for Mapped<T> {
     type Target = T;
 
     #[inline(always)]
@@ -126,7 +126,7 @@ impl<T: Layout> Deref for Mapped<T> {
     }
 }
 
-impl<T: Layout> Drop for Mapped<T> {
+impl<T: SharedLayout> Drop for Mapped<T> {
     fn drop(&mut self) {
         self.in_children.forget();
         // SAFETY: the mapping is this value's own, and no reference into it is left.

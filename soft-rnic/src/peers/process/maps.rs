@@ -23,7 +23,7 @@ pub(super) struct FileId {
 }
 
 impl FileId {
-    pub(super) fn of(fd: impl AsFd) -> Result<FileId, Errno> {
+    pub(super) fn from_fd(fd: impl AsFd) -> Result<FileId, Errno> {
         let stat = fstat(fd)?;
         Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
     }

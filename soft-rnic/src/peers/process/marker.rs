@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{bind, connect, listen};
 
 use super::connection::new_socket;
-use super::names::Names;
+use super::names::SocketNames;
 
 /// The marker of a slot.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Marker(OwnedFd);
 
 impl Marker {
     /// Takes the name; `EADDRINUSE` if another process has it.
-    pub(super) fn bind(names: &Names, slot: u32) -> Result<Marker, Errno> {
+    pub(super) fn bind(names: &SocketNames, slot: u32) -> Result<Marker, Errno> {
         let socket = new_socket()?;
         bind(&socket, &names.marker(slot)?)?;
         Ok(Marker(socket))
@@ -34,16 +34,16 @@ impl Marker {
 
 /// Looks for the markers of others.
 #[derive(Debug)]
-pub(crate) struct Probe(OwnedFd);
+pub(crate) struct MarkerProbe(OwnedFd);
 
-impl Probe {
-    pub(crate) fn new() -> Result<Probe, Errno> {
-        Ok(Probe(new_socket()?))
+impl MarkerProbe {
+    pub(crate) fn new() -> Result<MarkerProbe, Errno> {
+        Ok(MarkerProbe(new_socket()?))
     }
 
     /// Reports whether the process in a slot takes part, if there is one. Any user can have the
     /// marker of a slot that no process has: the process that has the slot is asked when it is met.
-    pub(crate) fn sees(&mut self, names: &Names, slot: u32) -> Result<bool, Errno> {
+    pub(crate) fn sees(&mut self, names: &SocketNames, slot: u32) -> Result<bool, Errno> {
         match connect(&self.0, &names.marker(slot)?) {
             Ok(()) => {
                 self.0 = new_socket()?;

@@ -14,32 +14,32 @@ pub(super) const PREFIX: &str = "soft-rnic-";
 
 /// The names of one device.
 #[derive(Debug, Clone)]
-pub(crate) struct Names {
+pub(crate) struct SocketNames {
     /// The part of a name between the user and the slot.
     device: String,
     /// Slots that there are: at most [`SLOTS`].
     pub(crate) slots: u32,
 }
 
-impl Default for Names {
+impl Default for SocketNames {
     /// Those of `soft0`.
-    fn default() -> Names {
-        Names { device: String::new(), slots: SLOTS }
+    fn default() -> SocketNames {
+        SocketNames { device: String::new(), slots: SLOTS }
     }
 }
 
-impl Names {
+impl SocketNames {
     /// Names of an address that up to `slots` processes share.
-    pub(crate) fn of_address(ip: IpAddr, slots: u32) -> Names {
-        Names { device: format!("{}-", ip.to_canonical()), slots: slots.min(SLOTS) }
+    pub(crate) fn of_address(ip: IpAddr, slots: u32) -> SocketNames {
+        SocketNames { device: format!("{}-", ip.to_canonical()), slots: slots.min(SLOTS) }
     }
 
     /// Those of devices of one world, which is one of this process's.
     #[cfg(feature = "simulation")]
-    pub(crate) fn of_world(number: u64) -> Names {
+    pub(crate) fn of_world(number: u64) -> SocketNames {
         /// Few: a process that looks through all of them does so in each world.
         const SLOTS: u32 = 16;
-        Names { device: format!("world-{}-{number}-", std::process::id()), slots: SLOTS }
+        SocketNames { device: format!("world-{}-{number}-", std::process::id()), slots: SLOTS }
     }
 
     /// Returns the name of the process in a slot.

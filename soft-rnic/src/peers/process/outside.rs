@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::errno;
 
 use super::barrier;
-use super::pair::Pair;
+use super::pair::ProcessPair;
 
 /// Longest time that this process waits for another one that is inside its memory and does not go
 /// on.
@@ -17,7 +17,7 @@ pub(crate) const INSIDE: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
 
 pub(crate) fn wait_for<'a>(
-    pair: &Pair,
+    pair: &ProcessPair,
     words: impl Iterator<Item = &'a core::sync::atomic::AtomicU32>,
 ) -> Result<(), Errno> {
     let mut since = None;
@@ -49,14 +49,14 @@ pub(crate) const MAX_INSIDERS: usize = 64;
 #[derive(Debug)]
 struct Insider {
     /// One of those that were declared dead and are kept no longer is not waited for.
-    pair: Weak<Pair>,
+    pair: Weak<ProcessPair>,
     qpn: u32,
     /// The value that its word had.
     seen: u32,
 }
 
 impl Insider {
-    fn of(pair: &Arc<Pair>, qpn: u32) -> Insider {
+    fn from_pair(pair: &Arc<ProcessPair>, qpn: u32) -> Insider {
         // Acquire: a process that has left has finished its accesses.
         let seen = pair.theirs.qp(qpn).inside().load(Ordering::Acquire);
         Insider { pair: Arc::downgrade(pair), qpn, seen }
@@ -93,8 +93,8 @@ impl Insiders {
 
 /// Finds those of these queue pairs that are inside.
 pub(crate) fn look<'p, I: Iterator<Item = u32>>(
-    pairs: &'p [Arc<Pair>],
-    of: impl Fn(&'p Arc<Pair>) -> I,
+    pairs: &'p [Arc<ProcessPair>],
+    of: impl Fn(&'p Arc<ProcessPair>) -> I,
 ) -> Insiders {
     // The other side of the barrier in `QpEntry::enter`: without it they may be inside unseen.
     let is_partial = !pairs.is_empty() && !barrier::heavy();
@@ -103,7 +103,7 @@ pub(crate) fn look<'p, I: Iterator<Item = u32>>(
         return looked;
     }
     for pair in pairs {
-        for insider in of(pair).map(|qpn| Insider::of(pair, qpn)).filter(Insider::stays) {
+        for insider in of(pair).map(|qpn| Insider::from_pair(pair, qpn)).filter(Insider::stays) {
             looked.is_partial = looked.found.len() == MAX_INSIDERS;
             if looked.is_partial {
                 return looked;

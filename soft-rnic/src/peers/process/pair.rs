@@ -21,24 +21,24 @@ use crate::lock::{Lock, Padded};
 use crate::memory::attach::{Proof, note_refusal};
 use crate::memory::published::PublishedRegion;
 use crate::queues::requester::RingProgress;
-use crate::reason::Reason;
+use crate::reason::WcReason;
 
 use super::barrier::{is_asymmetric, light};
 use super::budget::Share;
-use super::directory::Directory;
+use super::directory::ProcessDirectory;
 use super::liveness::OWNER_DIED;
 use super::mapped::Mapped;
-use super::region::Window;
-use super::ring::{Requests, Rings};
+use super::region::MappedWindow;
+use super::ring::{RequestWriter, Rings};
 use super::windows::Windows;
 
 /// Another process that this one exchanges requests with.
 #[derive(Debug)]
-pub(crate) struct Pair {
+pub(crate) struct ProcessPair {
     pub(crate) slot: u32,
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
-    pub(crate) theirs: Mapped<Directory>,
+    pub(crate) theirs: Mapped<ProcessDirectory>,
     pub(crate) incoming: Mapped<Rings>,
     pub(crate) outgoing: Mapped<Rings>,
     pub(crate) doorbell: OwnedFd,
@@ -58,10 +58,10 @@ pub(crate) struct Pair {
     dead: AtomicBool,
     /// The process that has met it.
     ours: u32,
-    pub(crate) requests: Padded<Lock<Requests>>,
+    pub(crate) requests: Padded<Lock<RequestWriter>>,
     windows: Arc<Mutex<Windows>>,
     /// Queue pairs whose requests wait for room.
-    blocked: Mutex<Blocked>,
+    blocked: Mutex<BlockedQps>,
     has_blocked: AtomicBool,
     /// Its progress in our ring of requests when it was given up, for messages to queue pairs and
     /// to groups: they may be dropped, and do not wait for room there.
@@ -70,18 +70,18 @@ pub(crate) struct Pair {
 
 /// Queue pairs that wait for room, and which one had its turn last.
 #[derive(Debug, Default)]
-struct Blocked {
+struct BlockedQps {
     numbers: BTreeSet<u32>,
     last: u32,
 }
 
 /// The parts that a pair is made of.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct PairParts {
     pub(crate) slot: u32,
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
-    pub(crate) theirs: Mapped<Directory>,
+    pub(crate) theirs: Mapped<ProcessDirectory>,
     pub(crate) incoming: Mapped<Rings>,
     pub(crate) outgoing: Mapped<Rings>,
     pub(crate) doorbell: OwnedFd,
@@ -90,12 +90,12 @@ pub(crate) struct Parts {
     pub(crate) proof: Proof,
 }
 
-impl Pair {
-    pub(crate) fn new(parts: Parts) -> Pair {
-        let Parts { slot, pid, pidfd, theirs, incoming, outgoing, .. } = parts;
-        let Parts { doorbell, socket, accepted, proof, .. } = parts;
+impl ProcessPair {
+    pub(crate) fn new(parts: PairParts) -> ProcessPair {
+        let PairParts { slot, pid, pidfd, theirs, incoming, outgoing, .. } = parts;
+        let PairParts { doorbell, socket, accepted, proof, .. } = parts;
         let spares_barriers = is_asymmetric() && theirs.has_barriers.load(Ordering::Relaxed) == 1;
-        Pair {
+        ProcessPair {
             slot,
             pid,
             pidfd,
@@ -204,9 +204,9 @@ impl Pair {
     }
 
     /// The reason why a message could not be read in its memory.
-    pub(crate) fn unreadable(&self) -> Reason {
+    pub(crate) fn unreadable(&self) -> WcReason {
         let is_refused = self.refused.load(Ordering::Relaxed);
-        if is_refused { Reason::LocalUnattached } else { Reason::LocalGone }
+        if is_refused { WcReason::LocalUnattached } else { WcReason::LocalGone }
     }
 
     /// Reports whether its memory is still the one that it introduced, as far as it can be reached:
@@ -233,14 +233,18 @@ impl Pair {
     }
 
     /// A region of the process, mapped here; `None` if it cannot be.
-    pub(crate) fn window(&self, key: u32, published: &PublishedRegion) -> Option<Arc<Window>> {
+    pub(crate) fn window(
+        &self,
+        key: u32,
+        published: &PublishedRegion,
+    ) -> Option<Arc<MappedWindow>> {
         let in_file = published.file?;
         if let Some(window) = self.kept_window(key, published) {
             return Some(window);
         }
         let share = Share::take(published.length)?;
         let is_still_it = || !self.has_gone();
-        let window = Window::open(self.pid, published, &in_file, share, is_still_it).ok()?;
+        let window = MappedWindow::open(self.pid, published, &in_file, share, is_still_it).ok()?;
         let mut windows = self.windows.lock();
         windows.sweep(|key, window| self.theirs.version(key) == Some(window.version));
         let window = Arc::new(window);
@@ -248,7 +252,7 @@ impl Pair {
         Some(window)
     }
 
-    fn kept_window(&self, key: u32, published: &PublishedRegion) -> Option<Arc<Window>> {
+    fn kept_window(&self, key: u32, published: &PublishedRegion) -> Option<Arc<MappedWindow>> {
         let mut windows = self.windows.lock();
         windows.get(key).filter(|window| window.is_of(published)).cloned()
     }
@@ -315,7 +319,7 @@ impl Pair {
             return None;
         }
         let mut blocked = self.blocked.lock();
-        let Blocked { numbers, last } = &mut *blocked;
+        let BlockedQps { numbers, last } = &mut *blocked;
         let next = numbers.range(*last + 1..).next().or_else(|| numbers.first()).copied();
         if let Some(number) = next {
             numbers.remove(&number);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use host::sync::Mutex;
 use rustix::process::geteuid;
 
-use super::names::Names;
+use super::names::SocketNames;
 
 /// The slot that this process has looked for last, and not found.
-static NOT_FOUND: Mutex<Option<(u32, Why)>> = Mutex::new(None);
+static NOT_FOUND: Mutex<Option<(u32, AbsenceReason)>> = Mutex::new(None);
 
 /// Slots whose owners were looked for in the last [`AGAIN`], and when.
 pub(crate) type Looked = Mutex<Vec<(u32, Instant)>>;
@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The reason that a slot's process is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum AbsenceReason {
     /// The slot is another user's.
     User(u32),
     /// No process has it here.
@@ -31,7 +31,7 @@ const SOCKETS: &str = "/proc/net/unix";
 
 /// A process was looked for, and no process of this user has its slot.
 #[cold]
-pub(crate) fn note(looked: &Looked, names: &Names, slot: u32) {
+pub(crate) fn note(looked: &Looked, names: &SocketNames, slot: u32) {
     // Datagrams look for it again and again.
     let mut looked = looked.lock();
     looked.retain(|(_, at)| host::time::since(*at) < AGAIN);
@@ -42,14 +42,14 @@ pub(crate) fn note(looked: &Looked, names: &Names, slot: u32) {
     drop(looked);
     let sockets = std::fs::read_to_string(SOCKETS).unwrap_or_default();
     if let Some(user) = user_of(&sockets, names, slot) {
-        *NOT_FOUND.lock() = Some((slot, Why::User(user)));
+        *NOT_FOUND.lock() = Some((slot, AbsenceReason::User(user)));
     }
 }
 
 /// No process has a slot that a queue pair was just connected to.
 #[cold]
 pub(crate) fn note_absent(slot: u32) {
-    NOT_FOUND.lock().get_or_insert((slot, Why::Absent));
+    NOT_FOUND.lock().get_or_insert((slot, AbsenceReason::Absent));
 }
 
 /// A process was found.
@@ -58,7 +58,7 @@ pub(crate) fn forget() {
 }
 
 /// The other user whose process has a slot.
-fn user_of(sockets: &str, names: &Names, slot: u32) -> Option<u32> {
+fn user_of(sockets: &str, names: &SocketNames, slot: u32) -> Option<u32> {
     let own = geteuid().as_raw();
     let abstracts = sockets.lines().filter_map(|line| line.rsplit(' ').next()?.strip_prefix('@'));
     let theirs = abstracts.filter_map(|name| names.parse(name));
@@ -78,11 +78,11 @@ pub fn peer_not_found() -> Option<String> {
     let (_, why) = (*NOT_FOUND.lock())?;
     let own = geteuid().as_raw();
     Some(match why {
-        Why::User(user) => format!(
+        AbsenceReason::User(user) => format!(
             "the peer's process is of user {user}, this one of user {own}, and a soft device connects \
              the processes of one user: run both as the same"
         ),
-        Why::Absent => format!(
+        AbsenceReason::Absent => format!(
             "no process of user {own} here has the peer's queue pair, and soft0 connects the \
              processes of one user on one machine, in one container: run both there"
         ),

@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::cancellation::Uncancelled;
 use crate::memory::published::{InFile, PublishedRegion};
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 
 use super::budget::Share;
 use super::mapped::is_of_memory;
@@ -70,7 +70,7 @@ impl Files {
 /// A descriptor of our own for a memory file that this process has open.
 fn descriptor_of(file: FileId) -> Option<OwnedFd> {
     let is_it =
-        |fd: BorrowedFd<'_>| FileId::of(fd) == Ok(file) && is_of_memory(fd) && is_sealed(fd);
+        |fd: BorrowedFd<'_>| FileId::from_fd(fd) == Ok(file) && is_of_memory(fd) && is_sealed(fd);
     std::fs::read_dir("/proc/self/fd").ok()?.find_map(|entry| {
         let number: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
         // SAFETY: it may be closed meanwhile by another thread; then it is refused, or
@@ -101,7 +101,7 @@ fn is_sealed(file: BorrowedFd<'_>) -> bool {
 
 /// A peer's region, mapped here.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct MappedWindow {
     base: NonNull<u8>,
     mapped: usize,
     /// The region's first byte.
@@ -114,11 +114,11 @@ pub(crate) struct Window {
 }
 
 // SAFETY: shared memory, which is reached by raw pointers; each access gives its reason.
-unsafe impl Send for Window {}
+unsafe impl Send for MappedWindow {}
 // SAFETY: shared memory, which is reached by raw pointers; each access gives its reason.
-unsafe impl Sync for Window {}
+unsafe impl Sync for MappedWindow {}
 
-impl Window {
+impl MappedWindow {
     /// Maps a region of the process `pid`, if it still is that one.
     pub(super) fn open(
         pid: i32,
@@ -126,7 +126,7 @@ impl Window {
         in_file: &InFile,
         share: Share,
         is_still_it: impl FnOnce() -> bool,
-    ) -> Result<Window, Errno> {
+    ) -> Result<MappedWindow, Errno> {
         // Descriptors are closed, perhaps inside a post.
         let _uncancelled = Uncancelled::new();
         let file = open_in(pid, in_file.fd, is_still_it)?;
@@ -141,7 +141,7 @@ impl Window {
         if stat.st_ino != in_file.inode || !sealed || !fits || split == 0 {
             return Err(Errno::INVAL);
         }
-        Window::map(&file, published, in_file, split, share)
+        MappedWindow::map(&file, published, in_file, split, share)
     }
 
     fn map(
@@ -150,7 +150,7 @@ impl Window {
         in_file: &InFile,
         split: u64,
         share: Share,
-    ) -> Result<Window, Errno> {
+    ) -> Result<MappedWindow, Errno> {
         let page = rustix::param::page_size() as u64;
         let within = in_file.offset % page;
         let rest = published.length - split;
@@ -169,7 +169,7 @@ impl Window {
         let first = unsafe { base.add(within as usize) };
         // From here on dropping gives the addresses back.
         let PublishedRegion { version, length: len, .. } = *published;
-        let window = Window { base, mapped, first, version, len, _share: share };
+        let window = MappedWindow { base, mapped, first, version, len, _share: share };
         let (prot, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
         let head = (within + split) as usize;
@@ -192,16 +192,16 @@ impl Window {
 
     /// `len` bytes at an offset, if there are as many.
     #[inline]
-    pub(crate) fn at(&self, offset: u64, len: u64) -> Option<Span<'_>> {
+    pub(crate) fn at(&self, offset: u64, len: u64) -> Option<MemSpan<'_>> {
         let inside = offset <= self.len && len <= self.len - offset;
         // SAFETY: within the mapping, which is this value's own.
         inside.then(|| unsafe {
-            Span::shared(self.first.as_ptr().add(offset as usize), len as usize)
+            MemSpan::shared(self.first.as_ptr().add(offset as usize), len as usize)
         })
     }
 }
 
-impl Drop for Window {
+impl Drop for MappedWindow {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Weak};
 
 use crate::memory::published::PublishedRegion;
-use crate::peers::process::pair::Pair;
-use crate::peers::process::region::Window;
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::region::MappedWindow;
 
 /// A peer's region, and where it is mapped (`W`) if it is.
 #[derive(Debug)]
-pub(crate) struct Region<W> {
+pub(crate) struct PeerRegion<W> {
     key: u32,
     /// The index of its key.
     index: u32,
@@ -16,21 +16,21 @@ pub(crate) struct Region<W> {
     pub(crate) window: Option<W>,
 }
 
-impl<W> Region<W> {
+impl<W> PeerRegion<W> {
     #[inline]
     fn is(&self, key: u32, version: u32) -> bool {
         self.key == key && self.published.version == version
     }
 }
 
-impl Region<Weak<Window>> {
+impl PeerRegion<Weak<MappedWindow>> {
     /// The region to be accessed, unless it was unmapped.
-    fn recalled(&self) -> Option<Region<Arc<Window>>> {
+    fn recalled(&self) -> Option<PeerRegion<Arc<MappedWindow>>> {
         let window = match &self.window {
             Some(window) => Some(window.upgrade()?),
             None => None,
         };
-        Some(Region { key: self.key, index: self.index, published: self.published, window })
+        Some(PeerRegion { key: self.key, index: self.index, published: self.published, window })
     }
 }
 
@@ -40,14 +40,14 @@ impl Region<Weak<Window>> {
 /// takes away is not kept mapped for that.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
-    at_hand: [Option<Region<Arc<Window>>>; 2],
-    known: Known,
+    at_hand: [Option<PeerRegion<Arc<MappedWindow>>>; 2],
+    known: KnownRegions,
 }
 
 impl Regions {
     /// The index of a key.
     #[inline]
-    pub(crate) fn index(&self, pair: &Pair, key: u32) -> u32 {
+    pub(crate) fn index(&self, pair: &ProcessPair, key: u32) -> u32 {
         match &self.at_hand {
             [Some(first), _] if first.key == key => first.index,
             [_, Some(second)] if second.key == key => second.index,
@@ -59,10 +59,10 @@ impl Regions {
     #[inline]
     pub(crate) fn get(
         &mut self,
-        pair: &Pair,
+        pair: &ProcessPair,
         (index, key): (u32, u32),
         version: u32,
-    ) -> Option<&Region<Arc<Window>>> {
+    ) -> Option<&PeerRegion<Arc<MappedWindow>>> {
         let at = self.find(pair, (index, key), version)?;
         self.at(at)
     }
@@ -71,12 +71,13 @@ impl Regions {
     #[inline(always)]
     pub(crate) fn find(
         &mut self,
-        pair: &Pair,
+        pair: &ProcessPair,
         (index, key): (u32, u32),
         version: u32,
     ) -> Option<usize> {
-        let is_it =
-            |slot: &Option<Region<_>>| slot.as_ref().is_some_and(|region| region.is(key, version));
+        let is_it = |slot: &Option<PeerRegion<_>>| {
+            slot.as_ref().is_some_and(|region| region.is(key, version))
+        };
         match &self.at_hand {
             [first, _] if is_it(first) => Some(0),
             [_, second] if is_it(second) => Some(1),
@@ -86,14 +87,19 @@ impl Regions {
 
     /// One of those at hand.
     #[inline(always)]
-    pub(crate) fn at(&self, at: usize) -> Option<&Region<Arc<Window>>> {
+    pub(crate) fn at(&self, at: usize) -> Option<&PeerRegion<Arc<MappedWindow>>> {
         self.at_hand[at].as_ref()
     }
 
     /// Brings a region to hand; where it is.
     #[inline(never)]
-    fn recall(&mut self, pair: &Pair, (index, key): (u32, u32), version: u32) -> Option<usize> {
-        let region = match self.known.get(index, key, version).and_then(Region::recalled) {
+    fn recall(
+        &mut self,
+        pair: &ProcessPair,
+        (index, key): (u32, u32),
+        version: u32,
+    ) -> Option<usize> {
+        let region = match self.known.get(index, key, version).and_then(PeerRegion::recalled) {
             Some(region) => region,
             None => self.look_up(pair, index, key).filter(|region| region.is(key, version))?,
         };
@@ -104,15 +110,20 @@ impl Regions {
 
     /// Looks a region up that is not known, or was unmapped in favour of others since.
     #[cold]
-    fn look_up(&mut self, pair: &Pair, index: u32, key: u32) -> Option<Region<Arc<Window>>> {
+    fn look_up(
+        &mut self,
+        pair: &ProcessPair,
+        index: u32,
+        key: u32,
+    ) -> Option<PeerRegion<Arc<MappedWindow>>> {
         let published = pair.theirs.find(key)?;
         let window = pair.window(key, &published);
         let weak = window.as_ref().map(Arc::downgrade);
-        let known = Region { key, index, published, window: weak };
+        let known = PeerRegion { key, index, published, window: weak };
         let is_valid =
-            |other: &Region<_>| pair.theirs.version(other.key) == Some(other.published.version);
+            |other: &PeerRegion<_>| pair.theirs.version(other.key) == Some(other.published.version);
         self.known.put(known, is_valid);
-        Some(Region { key, index, published, window })
+        Some(PeerRegion { key, index, published, window })
     }
 
     /// Forgets them all.
@@ -124,14 +135,14 @@ impl Regions {
 /// Regions, each in the slot that its index has. There are as many slots as that takes, up to a
 /// limit.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Vec<Option<Region<Weak<Window>>>>);
+pub(crate) struct KnownRegions(Vec<Option<PeerRegion<Weak<MappedWindow>>>>);
 
-impl Known {
+impl KnownRegions {
     const FIRST: usize = 4;
     const MOST: usize = 64;
 
     /// The region of a key, if it is known in this version.
-    fn get(&self, index: u32, key: u32, version: u32) -> Option<&Region<Weak<Window>>> {
+    fn get(&self, index: u32, key: u32, version: u32) -> Option<&PeerRegion<Weak<MappedWindow>>> {
         let at = index as usize & self.0.len().wrapping_sub(1);
         self.0.get(at)?.as_ref().filter(|region| region.is(key, version))
     }
@@ -140,8 +151,8 @@ impl Known {
     #[cold]
     fn put(
         &mut self,
-        region: Region<Weak<Window>>,
-        is_valid: impl Fn(&Region<Weak<Window>>) -> bool,
+        region: PeerRegion<Weak<MappedWindow>>,
+        is_valid: impl Fn(&PeerRegion<Weak<MappedWindow>>) -> bool,
     ) {
         if self.0.is_empty() {
             self.0.resize_with(Self::FIRST, || None);
@@ -173,7 +184,7 @@ impl Known {
 #[cfg(test)]
 impl Regions {
     /// Reports whether a region is found, and mapped.
-    pub(crate) fn is_mapped(&mut self, pair: &Pair, key: u32, version: u32) -> bool {
+    pub(crate) fn is_mapped(&mut self, pair: &ProcessPair, key: u32, version: u32) -> bool {
         let index = self.index(pair, key);
         self.get(pair, (index, key), version).is_some_and(|region| region.window.is_some())
     }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::peers::process::pair::Pair;
+use crate::peers::process::pair::ProcessPair;
 use crate::peers::process::regions::Regions;
 
 /// The state of a send queue with a peer in another process.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct RemotePeer {
     pub(crate) slot: u32,
-    pub(crate) pair: Option<Arc<Pair>>,
+    pub(crate) pair: Option<Arc<ProcessPair>>,
     /// The peer's, as we have seen it; 0 is "not looked yet".
     pub(crate) generation: u32,
     /// The one that has carried out something for this connection, which then uses no other: it

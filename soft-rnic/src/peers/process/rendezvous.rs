@@ -26,15 +26,18 @@ use crate::memory::attach::Proof;
 use crate::memory::keys::Keys;
 
 use super::connection::{credentials, new_socket, who};
-use super::directory::{Directory, MAGIC, VERSION};
+use super::directory::{MAGIC, ProcessDirectory, VERSION};
 use super::liveness::Liveness;
 use super::mapped::Mapped;
 use super::marker::Marker;
-use super::names::Names;
-use super::pair::{Pair, Parts, has_gone};
+use super::names::SocketNames;
+use super::pair::{PairParts, ProcessPair, has_gone};
 use super::ring::Rings;
-use super::shared_sockets::Shared;
-use introduction::{Introduction, PeerIntroduction, Said, Words, is_event_counter, read, send};
+use super::shared_sockets::SharedDescriptors;
+use introduction::{
+    Introduction, IntroductionWords, PeerIntroduction, RendezvousMessage, is_event_counter, read,
+    send,
+};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4_096;
@@ -59,17 +62,17 @@ struct PendingPair {
 
 /// The objects that this process publishes to all others.
 #[derive(Debug)]
-pub(crate) struct Here {
+pub(crate) struct LocalProcess {
     pub(crate) slot: u32,
     /// The word in `directory` that tells whether this process lives: it is dropped before that.
     pub(crate) liveness: Liveness,
-    pub(crate) directory: Mapped<Directory>,
+    pub(crate) directory: Mapped<ProcessDirectory>,
     pub(crate) doorbell: OwnedFd,
     pub(crate) listener: OwnedFd,
     pub(crate) marker: Marker,
-    pub(super) names: Names,
+    pub(super) names: SocketNames,
     /// The descriptors that the processes of this device share, if it is one on the network.
-    pub(super) shared: Option<Shared>,
+    pub(super) shared: Option<SharedDescriptors>,
     identity: u64,
     proof: Box<u64>,
 }
@@ -83,7 +86,7 @@ pub(crate) struct Missing {
 
 /// The rendezvous of processes: those on their way to be pairs.
 #[derive(Debug, Default)]
-pub(crate) struct Rendezvous {
+pub(crate) struct ProcessRendezvous {
     known: BTreeMap<u32, PendingPair>,
     /// With the number of the process.
     pending: Vec<(i32, OwnedFd)>,
@@ -92,14 +95,14 @@ pub(crate) struct Rendezvous {
     permitted: Option<i32>,
 }
 
-impl Here {
+impl LocalProcess {
     /// Claims a slot; the search begins anywhere. The error says what is missing.
     pub(crate) fn claim(
-        names: &Names,
+        names: &SocketNames,
         anywhere: u64,
         proof: u64,
-    ) -> Result<Here, (&'static str, Errno)> {
-        let directory: Mapped<Directory> =
+    ) -> Result<LocalProcess, (&'static str, Errno)> {
+        let directory: Mapped<ProcessDirectory> =
             Mapped::create("soft-rnic").map_err(|e| ("sealed memory files", e))?;
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let doorbell = rustix::event::eventfd(0, flags).map_err(|e| ("event descriptors", e))?;
@@ -123,7 +126,7 @@ impl Here {
         let (identity, proof) = (anywhere, Box::new(proof));
         // SAFETY: `directory` is dropped behind `liveness`, and its mapping does not move.
         let liveness = unsafe { Liveness::new(&directory.liveness) };
-        Ok(Here {
+        Ok(LocalProcess {
             slot,
             liveness,
             directory,
@@ -139,17 +142,17 @@ impl Here {
 
     /// Gives these to processes that ask from now on.
     pub(crate) fn share(&mut self, sockets: Vec<OwnedFd>) {
-        self.shared = Some(Shared(sockets));
+        self.shared = Some(SharedDescriptors(sockets));
     }
 
-    pub(crate) fn names(&self) -> &Names {
+    pub(crate) fn names(&self) -> &SocketNames {
         &self.names
     }
 
-    fn words(&self) -> Words {
+    fn words(&self) -> IntroductionWords {
         let addr = (&raw const *self.proof).expose_provenance() as u64;
         let proof = Proof { addr, value: *self.proof };
-        Words { slot: self.slot, identity: self.identity, proof }
+        IntroductionWords { slot: self.slot, identity: self.identity, proof }
     }
 }
 
@@ -169,7 +172,7 @@ fn is_overflow_user(overflow: &str, map: &str) -> bool {
 
 /// The first slot from there on of which both names are free: another process, or another user,
 /// may have one of them.
-fn listen_somewhere(names: &Names, anywhere: u64) -> Result<(u32, OwnedFd, Marker), Errno> {
+fn listen_somewhere(names: &SocketNames, anywhere: u64) -> Result<(u32, OwnedFd, Marker), Errno> {
     for i in 0..names.slots {
         let slot = (anywhere as u32 % names.slots + i) % names.slots;
         let socket = new_socket()?;
@@ -186,7 +189,7 @@ fn listen_somewhere(names: &Names, anywhere: u64) -> Result<(u32, OwnedFd, Marke
 }
 
 /// Those that have been met, by their slots.
-pub(crate) type Pairs = BTreeMap<u32, Arc<Pair>>;
+pub(crate) type PairsBySlot = BTreeMap<u32, Arc<ProcessPair>>;
 
 /// The most pairs with processes that the program does not connect to: they take half of the
 /// descriptors that it may have. A process that the program connects to is met in any case.
@@ -195,14 +198,14 @@ pub(crate) fn most_unasked() -> usize {
     usize::try_from(limit / 2 / DESCRIPTORS).unwrap_or(usize::MAX)
 }
 
-impl Rendezvous {
+impl ProcessRendezvous {
     /// Introduces this process to the one in a slot, unless it has been. False if no
     /// process is there.
     pub(crate) fn introduce(
         &mut self,
-        here: &Here,
+        here: &LocalProcess,
         slot: u32,
-        pairs: &Pairs,
+        pairs: &PairsBySlot,
     ) -> Result<bool, Errno> {
         self.introduce_to(here, slot, |rendezvous, pid| {
             rendezvous.slots_of(pid, slot, pairs) < SLOTS_PER_PROCESS
@@ -213,9 +216,9 @@ impl Rendezvous {
     /// if there are so many pairs that no more of those are permitted.
     pub(crate) fn introduce_unasked(
         &mut self,
-        here: &Here,
+        here: &LocalProcess,
         slot: u32,
-        pairs: &Pairs,
+        pairs: &PairsBySlot,
         most: usize,
     ) -> Result<bool, Errno> {
         let is_refused = Cell::new(false);
@@ -230,9 +233,9 @@ impl Rendezvous {
     /// [`introduce`](Self::introduce), to a process that is wanted.
     fn introduce_to(
         &mut self,
-        here: &Here,
+        here: &LocalProcess,
         slot: u32,
-        is_wanted: impl Fn(&Rendezvous, i32) -> bool,
+        is_wanted: impl Fn(&ProcessRendezvous, i32) -> bool,
     ) -> Result<bool, Errno> {
         if let Some(known) = self.known.get_mut(&slot) {
             // It has gone since, or has closed the connection of our introduction.
@@ -252,8 +255,9 @@ impl Rendezvous {
 
     /// Returns the number of slots of a process besides this one that have been met, or introduced
     /// to.
-    fn slots_of(&self, pid: i32, slot: u32, pairs: &Pairs) -> usize {
-        let is_met = |pair: &&Arc<Pair>| pair.pid == pid && pair.slot != slot && !pair.has_left();
+    fn slots_of(&self, pid: i32, slot: u32, pairs: &PairsBySlot) -> usize {
+        let is_met =
+            |pair: &&Arc<ProcessPair>| pair.pid == pid && pair.slot != slot && !pair.has_left();
         let is_introduced = |(other, known): &(&u32, &PendingPair)| {
             let is_its = |ours: &Introduction| ours.pid == pid && !ours.is_stale();
             **other != slot && known.ours.as_ref().is_some_and(is_its)
@@ -263,7 +267,7 @@ impl Rendezvous {
 
     /// Returns the number of pairs with slots besides this one, and of introductions, each of which
     /// may become a pair when it is answered: it has its place.
-    fn pairs_besides(&self, slot: u32, pairs: &Pairs) -> usize {
+    fn pairs_besides(&self, slot: u32, pairs: &PairsBySlot) -> usize {
         let is_introduced = |(other, known): &(&u32, &PendingPair)| {
             let is_new = **other != slot && !pairs.contains_key(other);
             is_new && known.ours.as_ref().is_some_and(|ours| !ours.is_stale())
@@ -274,15 +278,17 @@ impl Rendezvous {
 
     /// Takes in what other processes have said. Those that are not known yet are
     /// answered; the result is the pairs that are complete now.
-    pub(crate) fn take_in(&mut self, here: &Here, pairs: &Pairs) -> Vec<Parts> {
+    pub(crate) fn take_in(&mut self, here: &LocalProcess, pairs: &PairsBySlot) -> Vec<PairParts> {
         self.accept(here);
-        let mut complete: Vec<Parts> = Vec::new();
+        let mut complete: Vec<PairParts> = Vec::new();
         for (pid, socket) in core::mem::take(&mut self.pending) {
             match read(&socket) {
-                Ok(Said::Asks) => here.shared.iter().for_each(|shared| shared.answer(&socket)),
-                Ok(Said::Introduction(intro)) => {
+                Ok(RendezvousMessage::Asks) => {
+                    here.shared.iter().for_each(|shared| shared.answer(&socket))
+                }
+                Ok(RendezvousMessage::Introduction(intro)) => {
                     let (slot, pid) = (intro.words.slot, intro.pid);
-                    let is_its = |parts: &&Parts| parts.pid == pid && parts.slot != slot;
+                    let is_its = |parts: &&PairParts| parts.pid == pid && parts.slot != slot;
                     let slots = complete.iter().filter(is_its).count();
                     let slots = slots + self.slots_of(pid, slot, pairs);
                     let is_unasked = self.awaits(slot).is_none() && !pairs.contains_key(&slot);
@@ -309,7 +315,7 @@ impl Rendezvous {
     }
 
     /// Accepts connections, so many that other work has its turn.
-    fn accept(&mut self, here: &Here) {
+    fn accept(&mut self, here: &LocalProcess) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         self.has_unaccepted = true;
         for _ in 0..AT_ONCE {
@@ -335,7 +341,7 @@ impl Rendezvous {
     }
 
     /// A pair, if both processes have introduced themselves.
-    fn complete(&mut self, slot: u32) -> Option<Parts> {
+    fn complete(&mut self, slot: u32) -> Option<PairParts> {
         let known = self.known.get_mut(&slot)?;
         let introduced_to = known.ours.as_ref()?.pid;
         // An introduction that claims the slot of another process is ignored.
@@ -347,7 +353,7 @@ impl Rendezvous {
         if has_gone(&intro.pidfd, [&ours.socket, &accepted]) {
             return None;
         }
-        Some(Parts {
+        Some(PairParts {
             slot,
             pid: intro.pid,
             pidfd: intro.pidfd,
@@ -375,7 +381,7 @@ impl Rendezvous {
 /// Introduces this process to the one in a slot; `None` if no process is there that would hear
 /// it, or if that one is not wanted.
 fn call(
-    here: &Here,
+    here: &LocalProcess,
     slot: u32,
     permitted: &mut Option<i32>,
     is_wanted: impl Fn(i32) -> bool,

@@ -15,14 +15,14 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::lock::Padded;
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 
 use super::directory::{MAGIC, VERSION};
-use super::mapped::Layout;
+use super::mapped::SharedLayout;
 
 pub(crate) use entry::{
-    BODY, Broken, HALF, HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, ReplyEntry, Request,
-    SOLICITED, WANTS_REPLY, What, XRC,
+    BODY, Broken, EntryOp, HALF, HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, ReplyEntry,
+    RingRequest, SOLICITED, WANTS_REPLY, XRC,
 };
 
 /// Requests, and replies, that one process may have on the way to another.
@@ -53,18 +53,18 @@ pub(crate) struct Rings {
     pub(crate) reads: Padded<AtomicU32>,
     requests: [[AtomicU64; 8]; REQUESTS as usize],
     replies: [[AtomicU64; 4]; REPLIES as usize],
-    data: Data,
+    data: DataArea,
 }
 
 #[derive(Debug)]
 #[repr(C, align(64))]
-struct Data(UnsafeCell<[u8; DATA as usize]>);
+struct DataArea(UnsafeCell<[u8; DATA as usize]>);
 
 // SAFETY: the bytes are reached by raw pointers only.
-unsafe impl Sync for Data {}
+unsafe impl Sync for DataArea {}
 
 // SAFETY: atomic integers, and a cell of bytes.
-unsafe impl Layout for Rings {}
+unsafe impl SharedLayout for Rings {}
 
 impl Rings {
     pub(crate) fn sign(&self) {
@@ -79,16 +79,16 @@ impl Rings {
 
     /// `len` bytes at an offset of the data, if there are as many.
     #[inline]
-    pub(crate) fn data_at(&self, offset: usize, len: usize) -> Option<Span<'_>> {
+    pub(crate) fn data_at(&self, offset: usize, len: usize) -> Option<MemSpan<'_>> {
         let is_inside = offset <= DATA as usize && len <= DATA as usize - offset;
         // SAFETY: within the data, which are mapped as long as the rings are.
-        is_inside.then(|| unsafe { Span::shared(self.data().add(offset), len) })
+        is_inside.then(|| unsafe { MemSpan::shared(self.data().add(offset), len) })
     }
 }
 
 /// The writing side of the requests and of the data; under a lock.
 #[derive(Debug)]
-pub(crate) struct Requests {
+pub(crate) struct RequestWriter {
     tail: u32,
     read: u32,
     /// The first word of the oldest entry that has no number yet.
@@ -101,10 +101,10 @@ pub(crate) struct Requests {
     ends: Box<[u32]>,
 }
 
-impl Default for Requests {
+impl Default for RequestWriter {
     fn default() -> Self {
         let ends = vec![0; REQUESTS as usize].into_boxed_slice();
-        Requests {
+        RequestWriter {
             tail: 0,
             read: 0,
             unpublished: None,
@@ -116,7 +116,7 @@ impl Default for Requests {
     }
 }
 
-impl Requests {
+impl RequestWriter {
     /// Room for a request with so many bytes of data: where they go. `read` is how far
     /// the reader says that it has come.
     #[inline]
@@ -188,7 +188,7 @@ impl Requests {
 
     /// Appends a request, for which there is room, with its data.
     #[inline(always)]
-    pub(crate) fn put(&mut self, rings: &Rings, request: &Request, data: Option<(u32, u32)>) {
+    pub(crate) fn put(&mut self, rings: &Rings, request: &RingRequest, data: Option<(u32, u32)>) {
         if let Some((at, len)) = data {
             self.data_tail = at.wrapping_add(len.next_multiple_of(64));
         }
@@ -262,7 +262,7 @@ impl Replies {
 pub(crate) fn read_request(
     rings: &Rings,
     index: u32,
-    request: &mut Request,
+    request: &mut RingRequest,
 ) -> Result<bool, Broken> {
     let slot = &rings.requests[(index % REQUESTS) as usize];
     host::point();

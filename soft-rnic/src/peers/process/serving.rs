@@ -9,7 +9,7 @@ pub(crate) const BLOCKED_RETRY_NS: u64 = 1_000_000;
 
 /// The blocking section of a queue pair's send queue: its holder may be inside.
 #[derive(Debug, Default)]
-pub(crate) struct Blocking {
+pub(crate) struct BlockingFlags {
     pub(crate) is_inside: AtomicBool,
     /// A thread has gone on without the send queue.
     pub(crate) missed: AtomicBool,

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A member that is stopped does not answer: several are asked at once, and the first answer
-//! counts. One process joins at a time ([`Turn`]); it holds a name while it does, which goes with
-//! it if it dies. One that is stopped meanwhile keeps the others from joining, and from nothing
-//! else.
+//! counts. One process joins at a time ([`JoinTurn`]); it holds a name while it does, which goes
+//! with it if it dies. One that is stopped meanwhile keeps the others from joining, and from
+//! nothing else.
 
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
@@ -26,7 +26,7 @@ use rustix::net::{
 use rustix::process::Pid;
 
 use super::connection::{credentials, new_socket};
-use super::names::Names;
+use super::names::SocketNames;
 
 /// Sockets of an address, at most; the kernel sends up to 253 descriptors with a message.
 pub(crate) const SHARED: usize = 32;
@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Descriptors that this process has in common with others.
 #[derive(Debug)]
-pub(super) struct Shared(pub(super) Vec<OwnedFd>);
+pub(super) struct SharedDescriptors(pub(super) Vec<OwnedFd>);
 
 /// A process that has the address, and does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(super) fn is_question(bytes: &[u8]) -> bool {
     bytes == QUESTION
 }
 
-impl Shared {
+impl SharedDescriptors {
     /// Answers a process of this user that has asked. One that gets nothing asks another.
     pub(super) fn answer(&self, socket: &OwnedFd) {
         let sockets: Vec<BorrowedFd<'_>> = self.0.iter().map(AsFd::as_fd).collect();
@@ -73,14 +73,14 @@ impl Shared {
 }
 
 /// A member that was asked.
-struct Asked {
+struct AskedMember {
     pid: i32,
     socket: OwnedFd,
 }
 
 /// The descriptors of a living member of these names, besides the process in slot `own`; `None`
 /// if there is none that has any.
-pub(crate) fn ask(names: &Names, own: u32) -> Result<Option<Vec<OwnedFd>>, Silent> {
+pub(crate) fn ask(names: &SocketNames, own: u32) -> Result<Option<Vec<OwnedFd>>, Silent> {
     let end = host::time::now() + ALL_WITHIN;
     let mut others = (0..names.slots).filter(|slot| *slot != own).peekable();
     let (mut asked, mut at_once) = (Vec::new(), FIRST_ASKED);
@@ -93,22 +93,24 @@ pub(crate) fn ask(names: &Names, own: u32) -> Result<Option<Vec<OwnedFd>>, Silen
     }
     match await_answer(&mut asked, end.saturating_duration_since(host::time::now())) {
         Some(found) => Ok(Some(found)),
-        None => asked.first().map_or(Ok(None), |Asked { pid, .. }| Err(Silent { pid: Some(*pid) })),
+        None => asked
+            .first()
+            .map_or(Ok(None), |AskedMember { pid, .. }| Err(Silent { pid: Some(*pid) })),
     }
 }
 
-fn ask_one(names: &Names, slot: u32) -> Result<Asked, Errno> {
+fn ask_one(names: &SocketNames, slot: u32) -> Result<AskedMember, Errno> {
     let socket = new_socket()?;
     connect(&socket, &names.slot(slot)?)?;
     let pid = Pid::as_raw(Some(credentials(&socket)?));
     let mut none = SendAncillaryBuffer::default();
     sendmsg(&socket, &[IoSlice::new(QUESTION)], &mut none, SendFlags::NOSIGNAL)?;
-    Ok(Asked { pid, socket })
+    Ok(AskedMember { pid, socket })
 }
 
 /// Waits for the answer of one of them. Those that have gone, or say anything else, are asked no
 /// more.
-fn await_answer(asked: &mut Vec<Asked>, limit: Duration) -> Option<Vec<OwnedFd>> {
+fn await_answer(asked: &mut Vec<AskedMember>, limit: Duration) -> Option<Vec<OwnedFd>> {
     let end = host::time::now() + limit;
     while !asked.is_empty() {
         let mut polled: Vec<PollFd<'_>> =
@@ -154,18 +156,20 @@ fn answer_of(socket: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> {
 
 /// The turn of a process to join, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn(#[expect(dead_code, reason = "its name is what others wait for")] OwnedFd);
+pub(crate) struct JoinTurn(
+    #[expect(dead_code, reason = "its name is what others wait for")] OwnedFd,
+);
 
-impl Turn {
+impl JoinTurn {
     /// Waits until no other process has it; for each that has it, so long.
-    pub(crate) fn take(names: &Names, limit: Duration) -> Result<Turn, TurnError> {
+    pub(crate) fn take(names: &SocketNames, limit: Duration) -> Result<JoinTurn, TurnError> {
         let mut end = host::time::now() + limit;
         loop {
             let (name, socket) = (names.joining()?, new_socket()?);
             match bind(&socket, &name) {
                 Ok(()) => {
                     listen(&socket, BACKLOG)?;
-                    return Ok(Turn(socket));
+                    return Ok(JoinTurn(socket));
                 }
                 Err(Errno::ADDRINUSE) => {}
                 Err(error) => return Err(error.into()),

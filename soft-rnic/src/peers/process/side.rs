@@ -8,14 +8,14 @@ use crate::limits::MAX_SGE;
 use crate::memory::paging::Needed;
 use crate::memory::span::SpanBuf;
 
-use super::directory::Inside;
-use super::pair::Pair;
-use super::region::Window;
-use super::ring::{HAS_IMM, PayloadLocation, Replies, ReplyEntry, Request, What};
+use super::directory::AccessGuard;
+use super::pair::ProcessPair;
+use super::region::MappedWindow;
+use super::ring::{EntryOp, HAS_IMM, PayloadLocation, Replies, ReplyEntry, RingRequest};
 
 /// The state of reading from one other process.
-pub(crate) struct Side {
-    pub(crate) pair: Arc<Pair>,
+pub(crate) struct ReadSide {
+    pub(crate) pair: Arc<ProcessPair>,
     pub(crate) requests: u32,
     pub(crate) replies_read: u32,
     pub(crate) replies: Replies,
@@ -30,7 +30,7 @@ pub(crate) struct Side {
     /// Replies were written, and the other process was not woken yet.
     pub(crate) said: bool,
     /// Regions of the sender that the last message was read in.
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<SourceRegion>,
     /// The fetch that the next request waits for.
     pub(crate) fetch: FetchState,
     /// Buffer of the last message that had to be fetched.
@@ -46,8 +46,8 @@ pub(crate) struct Side {
 
 /// A message to be fetched, or pages to be brought for one.
 pub(crate) struct DeferredFetch {
-    pub(crate) pair: Arc<Pair>,
-    pub(crate) request: Request,
+    pub(crate) pair: Arc<ProcessPair>,
+    pub(crate) request: RingRequest,
     /// The request's index in the ring.
     pub(crate) index: u32,
     /// The pieces, in the sender's regions. Where these are is looked up when it is fetched: until
@@ -78,8 +78,8 @@ pub(crate) struct Placed {
 }
 
 /// Reports whether a message is placed part by part, if it cannot be mapped.
-pub(crate) fn comes_in_parts(request: &Request, total: usize) -> bool {
-    request.what == What::Send && request.location == PayloadLocation::Regions && total > PART
+pub(crate) fn comes_in_parts(request: &RingRequest, total: usize) -> bool {
+    request.what == EntryOp::Send && request.location == PayloadLocation::Regions && total > PART
 }
 
 /// The state of the fetch that a process's next request waits for.
@@ -105,46 +105,49 @@ impl FetchState {
 }
 
 /// The entries of a list of pieces.
-pub(crate) type List = [ibv_sge; MAX_SGE as usize];
+pub(crate) type SgeList = [ibv_sge; MAX_SGE as usize];
 
 /// Room in which the pieces of a message are put together.
-pub(crate) struct Scratch {
+pub(crate) struct MessageScratch {
     pub(crate) local: SpanBuf,
     pub(crate) room: SpanBuf,
     /// A list of pieces, as it was read: its sender can change it at any time.
-    pub(crate) list: List,
+    pub(crate) list: SgeList,
 }
 
-impl Scratch {
-    pub(crate) fn new() -> Scratch {
+impl MessageScratch {
+    pub(crate) fn new() -> MessageScratch {
         // SAFETY: a `ProgressEngine` owns it, and hands it out under its lock.
         let [local, room] = [(); 2].map(|()| unsafe { SpanBuf::new() });
         let none = ibv_sge { addr: 0, length: 0, lkey: 0 };
-        Scratch { local, room, list: [none; MAX_SGE as usize] }
+        MessageScratch { local, room, list: [none; MAX_SGE as usize] }
     }
 }
 
 /// A region of a sender that a piece of its message lies in. The spans of a message borrow from
 /// these: none of them is replaced, and so no memory unmapped, before it is executed.
-pub(crate) struct Source {
+pub(crate) struct SourceRegion {
     pub(crate) key: u32,
-    pub(crate) window: Arc<Window>,
+    pub(crate) window: Arc<MappedWindow>,
     /// Offset of the piece in the region.
     pub(crate) offset: u64,
 }
 
 /// Says that a message is read where it lies, until this is dropped. `None` if its sender
 /// waits for it no more: it was flushed, and the memory is the program's again.
-pub(crate) fn read_there<'p>(pair: &'p Pair, request: &Request) -> Option<Inside<'p>> {
-    let inside = Inside::of(&pair.outgoing.reads, pair.spares_barriers);
+pub(crate) fn read_there<'p>(
+    pair: &'p ProcessPair,
+    request: &RingRequest,
+) -> Option<AccessGuard<'p>> {
+    let inside = AccessGuard::enter(&pair.outgoing.reads, pair.spares_barriers);
     pair.theirs.qp(request.from).waits_for_reply(request.incarnation).then_some(inside)
 }
 
 /// Reports whether a request is followed by data: it takes a receive request.
-pub(crate) fn carries_data(request: &Request) -> bool {
+pub(crate) fn carries_data(request: &RingRequest) -> bool {
     match request.what {
-        What::Send | What::Datagram | What::Multicast => true,
-        What::Write => request.flags & HAS_IMM != 0,
+        EntryOp::Send | EntryOp::Datagram | EntryOp::Multicast => true,
+        EntryOp::Write => request.flags & HAS_IMM != 0,
         _ => false,
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use host::sync::Mutex;
 
 use super::budget::{BUDGET, BYTES, Share, WINDOWS};
-use super::region::Window;
+use super::region::MappedWindow;
 
 /// Regions of one process that are kept mapped. A region takes two mappings at most, so that one
 /// process takes at most a quarter of those that the kernel grants (`vm.max_map_count`, 65,530).
@@ -43,7 +43,7 @@ impl Share {
 /// The regions of one process that are kept mapped.
 #[derive(Debug)]
 pub(super) struct Windows {
-    by_key: HashMap<u32, Kept>,
+    by_key: HashMap<u32, CachedWindow>,
     /// Keys, the least recently used first.
     by_use: BTreeMap<u64, u32>,
     /// Counts uses.
@@ -55,8 +55,8 @@ pub(super) struct Windows {
 }
 
 #[derive(Debug)]
-struct Kept {
-    window: Arc<Window>,
+struct CachedWindow {
+    window: Arc<MappedWindow>,
     /// Time of its last use, as `clock` counts it.
     used: u64,
 }
@@ -91,7 +91,7 @@ impl Windows {
     }
 
     /// The window of a key, which is the most recently used one from now on.
-    pub(super) fn get(&mut self, key: u32) -> Option<&Arc<Window>> {
+    pub(super) fn get(&mut self, key: u32) -> Option<&Arc<MappedWindow>> {
         let Windows { by_key, by_use, clock, .. } = self;
         let kept = by_key.get_mut(&key)?;
         by_use.remove(&kept.used);
@@ -102,12 +102,12 @@ impl Windows {
     }
 
     /// Keeps a window, in the place of the least recently used ones if there are too many.
-    pub(super) fn insert(&mut self, key: u32, window: Arc<Window>) {
+    pub(super) fn insert(&mut self, key: u32, window: Arc<MappedWindow>) {
         self.remove(key);
         self.bytes += window.len;
         self.clock += 1;
         self.by_use.insert(self.clock, key);
-        self.by_key.insert(key, Kept { window, used: self.clock });
+        self.by_key.insert(key, CachedWindow { window, used: self.clock });
         while self.by_key.len() > WINDOWS_PER_PEER || self.bytes > BYTES_PER_PEER {
             let Some((_, oldest)) = self.by_use.first_key_value() else { return };
             self.remove(*oldest);
@@ -122,11 +122,12 @@ impl Windows {
     }
 
     /// Unmaps those that are not valid, if it is time.
-    pub(super) fn sweep(&mut self, is_valid: impl Fn(u32, &Window) -> bool) {
+    pub(super) fn sweep(&mut self, is_valid: impl Fn(u32, &MappedWindow) -> bool) {
         if self.by_key.len() < self.sweep_at.0 && self.bytes < self.sweep_at.1 {
             return;
         }
-        let gone = |(key, kept): (&u32, &Kept)| (!is_valid(*key, &kept.window)).then_some(*key);
+        let gone =
+            |(key, kept): (&u32, &CachedWindow)| (!is_valid(*key, &kept.window)).then_some(*key);
         let gone: Vec<u32> = self.by_key.iter().filter_map(gone).collect();
         gone.into_iter().for_each(|key| self.remove(key));
         self.sweep_at = (SWEEP_WINDOWS.max(2 * self.by_key.len()), SWEEP_BYTES.max(2 * self.bytes));

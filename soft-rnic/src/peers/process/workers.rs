@@ -21,12 +21,12 @@ const WORKERS: usize = 32;
 /// The threads, and what they have to do.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
-    state: Mutex<State>,
+    state: Mutex<WorkersState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WorkersState {
     /// Jobs that threads begin with; there is a thread for each.
     jobs: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: usize,
@@ -39,14 +39,14 @@ struct State {
     is_over: bool,
 }
 
-impl core::fmt::Debug for State {
+impl core::fmt::Debug for WorkersState {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let State { threads, idle, reserved, .. } = self;
+        let WorkersState { threads, idle, reserved, .. } = self;
         write!(f, "{threads} threads, {idle} idle, {reserved} reserved")
     }
 }
 
-impl State {
+impl WorkersState {
     fn has_room(&self, pid: i32) -> bool {
         let its = self.by_process.get(&pid).copied().unwrap_or(0);
         self.reserved < WORKERS && its < WORKERS_PER_PEER
@@ -55,7 +55,7 @@ impl State {
 
 /// A thread that is reserved for work which waits for one process.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub(crate) struct WorkerReservation {
     workers: Arc<Workers>,
     pid: i32,
 }
@@ -67,14 +67,14 @@ impl Workers {
     }
 
     /// Reserves a thread for a process.
-    pub(crate) fn reserve(self: &Arc<Workers>, pid: i32) -> Option<Reservation> {
+    pub(crate) fn reserve(self: &Arc<Workers>, pid: i32) -> Option<WorkerReservation> {
         let mut state = self.state.lock();
         if !state.has_room(pid) {
             return None;
         }
         state.reserved += 1;
         *state.by_process.entry(pid).or_default() += 1;
-        Some(Reservation { workers: Arc::clone(self), pid })
+        Some(WorkerReservation { workers: Arc::clone(self), pid })
     }
 
     fn work(&self) {
@@ -108,7 +108,7 @@ impl Workers {
     }
 }
 
-impl Reservation {
+impl WorkerReservation {
     /// Has a thread wait for the process, and then do the rest, when the reservation has ended.
     /// False, and nothing is done, if no thread can be started.
     pub(crate) fn run(
@@ -138,7 +138,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for WorkerReservation {
     fn drop(&mut self) {
         let mut state = self.workers.state.lock();
         state.reserved -= 1;

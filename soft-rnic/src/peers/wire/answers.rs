@@ -34,19 +34,19 @@ impl Allowance {
     }
 
     /// The packets that a queue pair may send in its turn: as long as it says yes.
-    pub(crate) fn turn(&mut self) -> Turn<'_> {
-        Turn { allowance: self, packets: 0 }
+    pub(crate) fn turn(&mut self) -> AnswerTurn<'_> {
+        AnswerTurn { allowance: self, packets: 0 }
     }
 }
 
 /// The turn of one queue pair.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct AnswerTurn<'a> {
     allowance: &'a mut Allowance,
     packets: u32,
 }
 
-impl Turn<'_> {
+impl AnswerTurn<'_> {
     /// True while it may send another packet.
     pub(crate) fn has_another(&self) -> bool {
         self.packets < TURN && !self.allowance.is_used_up()
@@ -67,7 +67,7 @@ impl Turn<'_> {
 
 /// Outcome of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum AnswersSent {
     /// All there was to say.
     All,
     /// A part of it.
@@ -109,7 +109,7 @@ impl Answers {
     pub(crate) fn take_turns(
         &mut self,
         allowance: &mut Allowance,
-        mut answer: impl FnMut(u32, &mut Allowance) -> Said,
+        mut answer: impl FnMut(u32, &mut Allowance) -> AnswersSent,
     ) {
         let mut owing: usize = self.peers.iter().map(|of| of.qpns.len()).sum();
         let mut silent = 0;
@@ -117,10 +117,10 @@ impl Answers {
             let Some(OfPeer { peer, mut qpns }) = self.peers.pop_front() else { return };
             if let Some(qpn) = qpns.pop_front() {
                 let said = answer(qpn, allowance);
-                silent = if said == Said::Nothing { silent + 1 } else { 0 };
+                silent = if said == AnswersSent::Nothing { silent + 1 } else { 0 };
                 match said {
-                    Said::All => owing -= 1,
-                    Said::Some | Said::Nothing => qpns.push_back(qpn),
+                    AnswersSent::All => owing -= 1,
+                    AnswersSent::Some | AnswersSent::Nothing => qpns.push_back(qpn),
                 }
             }
             if !qpns.is_empty() {

@@ -21,7 +21,7 @@ use crate::udp::AddressState;
 
 /// The known state of the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Seen {
+pub(crate) enum AddressPresence {
     /// No interface has had it since the device was opened: a route leads here. Nothing is known of
     /// the interface; the port is active.
     #[default]
@@ -32,27 +32,29 @@ pub(crate) enum Seen {
     Gone,
 }
 
-impl Seen {
+impl AddressPresence {
     /// Returns the state that is known after a look that has found this.
-    fn then(self, found: AddressState) -> Seen {
+    fn then(self, found: AddressState) -> AddressPresence {
         match (found, self) {
-            (AddressState::Present { is_running, .. }, _) => Seen::Present { is_running },
-            (AddressState::Absent, Seen::Unlisted) => Seen::Unlisted,
-            (AddressState::Absent, _) => Seen::Gone,
+            (AddressState::Present { is_running, .. }, _) => {
+                AddressPresence::Present { is_running }
+            }
+            (AddressState::Absent, AddressPresence::Unlisted) => AddressPresence::Unlisted,
+            (AddressState::Absent, _) => AddressPresence::Gone,
         }
     }
 
     fn has_gid(self) -> bool {
-        self != Seen::Gone
+        self != AddressPresence::Gone
     }
 
     fn is_active(self) -> bool {
-        matches!(self, Seen::Unlisted | Seen::Present { is_running: true })
+        matches!(self, AddressPresence::Unlisted | AddressPresence::Present { is_running: true })
     }
 
     /// The events of a change, in order: a program that learns that the port is active finds its
     /// GID.
-    fn events_until(self, after: Seen) -> [Option<ibv_event_type>; 2] {
+    fn events_until(self, after: AddressPresence) -> [Option<ibv_event_type>; 2] {
         let (gid, port) =
             (self.has_gid() != after.has_gid(), self.is_active() != after.is_active());
         let of_port = match after.is_active() {
@@ -67,7 +69,7 @@ impl Seen {
 #[derive(Debug)]
 pub(crate) struct PortState {
     /// The state that is known, and the one that the last look has found.
-    seen: Mutex<(Seen, AddressState)>,
+    seen: Mutex<(AddressPresence, AddressState)>,
     /// The path MTU's code (`ibv_mtu`).
     mtu_code: AtomicU32,
 }
@@ -75,7 +77,7 @@ pub(crate) struct PortState {
 impl PortState {
     pub(crate) fn new(mtu_code: u32) -> PortState {
         PortState {
-            seen: Mutex::new((Seen::default(), AddressState::Absent)),
+            seen: Mutex::new((AddressPresence::default(), AddressState::Absent)),
             mtu_code: AtomicU32::new(mtu_code),
         }
     }

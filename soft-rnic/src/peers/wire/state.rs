@@ -23,22 +23,22 @@ use super::symptoms::Symptoms;
 use crate::check::packets::Packets;
 use crate::counters::{Counters, PacketCounters};
 use crate::lock::{Lock, Padded};
-use crate::memory::paging::Asked;
+use crate::memory::paging::PendingPages;
 use crate::peers::process::workers::Workers;
-use crate::queues::address::Gid;
+use crate::queues::address::GidBytes;
 use crate::timing::network::NetworkFaults;
-use crate::udp::{Capture, Inbox, Marks, Outbox, Port, SendPorts};
+use crate::udp::{Capture, Marks, PacketInbox, PacketOutbox, SendPorts, UdpPort};
 use host::random::Random;
 
 /// The network's part of a device.
 #[derive(Debug)]
-pub(crate) struct Wire {
-    pub(crate) port: Port,
+pub(crate) struct RoceWire {
+    pub(crate) port: UdpPort,
     /// The place of this process on the address, if there can be others.
     pub(crate) place: Option<u32>,
     /// Further source ports.
     pub(crate) send_ports: SendPorts,
-    pub(crate) gid: Gid,
+    pub(crate) gid: GidBytes,
     pub(crate) port_state: PortState,
     /// The process that has opened it.
     pub(crate) process: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Wire {
     /// Reliable connections tell the network that they heed congestion notifications.
     pub(crate) has_ecn: bool,
     pub(crate) rx: Padded<Lock<Rx>>,
-    pub(crate) tx: Padded<Lock<Outbox>>,
+    pub(crate) tx: Padded<Lock<PacketOutbox>>,
     /// A thread has timed out while waiting for room to send, and nothing was sent since. It is
     /// written under the lock of `tx`.
     pub(crate) is_stuck: AtomicBool,
@@ -62,7 +62,7 @@ pub(crate) struct Wire {
     pub(crate) is_watched: AtomicBool,
     /// The device's thread was started: what wakes it, if it was.
     pub(crate) thread: OnceLock<Option<OwnedFd>>,
-    pub(crate) exit: Exit,
+    pub(crate) exit: ExitRequest,
     /// Threads that wait for pages which requests of peers need.
     pub(crate) workers: Arc<Workers>,
     /// Threads that wait for pages of requesters' own memory.
@@ -71,7 +71,7 @@ pub(crate) struct Wire {
     pub(crate) answered_ns: AtomicU64,
     /// Queue pairs that have ended, the oldest first.
     pub(crate) departed: Mutex<VecDeque<Departed>>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: PacketCounts,
     pub(crate) memberships: Memberships,
     /// Symptoms that speak for the reason if a peer does not answer.
     pub(crate) symptoms: Symptoms,
@@ -81,7 +81,7 @@ pub(crate) struct Wire {
 
 /// The request of a process that exits to the device's thread, and the answer.
 #[derive(Debug, Default)]
-pub(crate) struct Exit {
+pub(crate) struct ExitRequest {
     pub(crate) is_asked: AtomicBool,
     pub(crate) is_done: AtomicBool,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Exit {
 pub(crate) struct Departed {
     pub(crate) number: u32,
     pub(crate) machine: Responder<Vec<ResponseSlot>>,
-    pub(crate) path: Path,
+    pub(crate) path: PacketPath,
     pub(crate) reads: Vec<KeptRead>,
     pub(crate) until_ns: u64,
 }
@@ -116,7 +116,7 @@ impl KeptRead {
 /// The receiving side of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Rx {
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: PacketInbox,
     pub(crate) groups: GroupSockets,
     /// Queue pairs whose responders have to answer: behind the batch, or, if the device's thread
     /// watches, with what the program sends next, or at its next poll.
@@ -128,7 +128,7 @@ pub(crate) struct Rx {
     /// Faults of the network, applied to received packets; `None` if it has none.
     pub(crate) faults: Option<PacketFaults>,
     /// A packet that others overtake, and how many will.
-    pub(crate) late: Option<(Late, u32)>,
+    pub(crate) late: Option<(LatePacket, u32)>,
 }
 
 /// The memberships of this process in multicast groups.
@@ -153,12 +153,12 @@ pub(crate) struct GroupSockets {
 /// The socket of a group.
 #[derive(Debug)]
 pub(crate) struct GroupSocket {
-    pub(crate) gid: Gid,
-    pub(crate) port: Port,
+    pub(crate) gid: GidBytes,
+    pub(crate) port: UdpPort,
     /// Packets that it had no room for.
     pub(crate) dropped: u32,
     /// A packet to the group that others overtake, and how many will.
-    pub(crate) late: Option<(Late, u32)>,
+    pub(crate) late: Option<(LatePacket, u32)>,
 }
 
 impl GroupSockets {
@@ -177,7 +177,7 @@ pub(crate) struct PacketFaults {
 
 /// A packet that was set aside.
 #[derive(Debug)]
-pub(crate) struct Late {
+pub(crate) struct LatePacket {
     pub(crate) from: SocketAddr,
     pub(crate) marks: Marks,
     pub(crate) bytes: Vec<u8>,
@@ -188,7 +188,7 @@ pub(crate) struct Late {
 /// Packets. What is counted for each has one writer at a time, which holds the lock of what
 /// receives, or of what sends.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct PacketCounts {
     pub(crate) received: AtomicU64,
     pub(crate) sent: Padded<AtomicU64>,
     /// Requests that were executed before.
@@ -213,7 +213,7 @@ pub(crate) struct Counts {
 
 /// The path of a connection's packets.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Path {
+pub(crate) struct PacketPath {
     pub(crate) peer: SocketAddr,
     pub(crate) marks: Marks,
     /// The source port: see [`SendPorts`].
@@ -227,10 +227,10 @@ pub(crate) struct Path {
 #[allow(clippy::large_enum_variant, reason = "a queue pair has it in a box")]
 pub(crate) enum WireSq {
     Reliable(Reliable),
-    Unreliable(uc::Sender, Path),
+    Unreliable(uc::Sender, PacketPath),
 }
 
-impl Counts {
+impl PacketCounts {
     /// Reports whether packets have arrived again, or behind a gap: the network loses some.
     pub(crate) fn tell_of_loss(&self) -> bool {
         // Relaxed: statistics.
@@ -238,7 +238,7 @@ impl Counts {
     }
 }
 
-impl Wire {
+impl RoceWire {
     /// Reports whether this process is a child of fork: it shares the sockets with the one that has
     /// opened the device, whose threads may have held any lock at the fork. It leaves both alone.
     pub(crate) fn is_inherited(&self) -> bool {
@@ -248,10 +248,10 @@ impl Wire {
     pub(crate) fn packet_counters(&self) -> PacketCounters {
         // With both, what a packet has caused is not seen before it is counted.
         let (rx, _tx) = (self.rx.lock(), self.tx.lock());
-        let Counts { received, sent, .. } = &self.counts;
-        let Counts { duplicates, out_of_sequence, not_ready, .. } = &self.counts;
-        let Counts { bad_icrc, strangers, malformed, .. } = &self.counts;
-        let Counts { ecn_marked, cnp_sent, cnp_handled, cnp_ignored, .. } = &self.counts;
+        let PacketCounts { received, sent, .. } = &self.counts;
+        let PacketCounts { duplicates, out_of_sequence, not_ready, .. } = &self.counts;
+        let PacketCounts { bad_icrc, strangers, malformed, .. } = &self.counts;
+        let PacketCounts { ecn_marked, cnp_sent, cnp_handled, cnp_ignored, .. } = &self.counts;
         // Relaxed: statistics.
         let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
         PacketCounters {
@@ -282,7 +282,7 @@ impl WireSq {
         }
     }
 
-    pub(crate) fn path(&mut self) -> &mut Path {
+    pub(crate) fn path(&mut self) -> &mut PacketPath {
         match self {
             WireSq::Reliable(Reliable { path, .. }) | WireSq::Unreliable(_, path) => path,
         }
@@ -292,7 +292,7 @@ impl WireSq {
 /// The state of the pages of a send queue's requests.
 #[derive(Debug, Default)]
 pub(crate) struct OwnPages {
-    pub(crate) asked: Option<Arc<Asked>>,
+    pub(crate) asked: Option<Arc<PendingPages>>,
     /// Some request has had on-demand memory.
     pub(crate) are_used: bool,
     /// No thread was free for a request that waits.
@@ -303,7 +303,7 @@ pub(crate) struct OwnPages {
 #[derive(Debug)]
 pub(crate) struct Reliable {
     pub(crate) machine: Requester<Vec<SendSlot>>,
-    pub(crate) path: Path,
+    pub(crate) path: PacketPath,
     /// Index in the machine of the request at the head of the queue.
     pub(crate) first: u64,
     /// A request, by its index in the machine, whose own memory has gone: it fails when it is the
@@ -329,7 +329,7 @@ impl Reliable {
 
 /// The receiving machine of each transport.
 #[derive(Debug)]
-pub(crate) enum Machine {
+pub(crate) enum ReceivingMachine {
     Reliable(Responder<Vec<ResponseSlot>>),
     Unreliable(uc::Receiver),
     Datagrams(ud::Receiver),
@@ -338,18 +338,18 @@ pub(crate) enum Machine {
 /// The receiving side of a queue pair.
 #[derive(Debug)]
 pub(crate) struct WireRq {
-    pub(crate) machine: Machine,
+    pub(crate) machine: ReceivingMachine,
     /// The path to the peer of a connection.
-    pub(crate) path: Option<Path>,
+    pub(crate) path: Option<PacketPath>,
     /// The receive request that was taken for the message that is arriving.
-    pub(crate) taken: Option<Taken>,
+    pub(crate) taken: Option<TakenReceive>,
     /// A packet of the peer has arrived.
     pub(crate) is_established: bool,
     /// The state that limits the notifications for packets that have met congestion.
     pub(crate) point: NotificationPoint,
     pub(crate) kept: KeptReads,
     /// Pages that a thread brings for the next request, or has brought.
-    pub(crate) asked: Option<Arc<Asked>>,
+    pub(crate) asked: Option<Arc<PendingPages>>,
 }
 
 /// The last short READs of a peer. It may ask again when the response was lost, and their region
@@ -391,7 +391,7 @@ impl KeptReads {
 
 /// A receive request that was taken.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct TakenReceive {
     pub(crate) wr_id: u64,
     /// The domain of its buffers.
     pub(crate) pd: u32,
@@ -399,12 +399,12 @@ pub(crate) struct Taken {
 }
 
 /// The address that a GID stands for.
-pub(crate) fn ip_of(gid: &Gid) -> IpAddr {
+pub(crate) fn ip_of(gid: &GidBytes) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(*gid)).to_canonical()
 }
 
 /// The GID of an address.
-pub(crate) fn gid_of(ip: IpAddr) -> Gid {
+pub(crate) fn gid_of(ip: IpAddr) -> GidBytes {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),

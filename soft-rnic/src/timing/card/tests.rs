@@ -14,14 +14,14 @@ fn costs_are_those_of_the_model() {
 #[test]
 fn a_message_alone_takes_latency_and_its_acknowledgement() {
     let card = Card::named("connectx5", 1.0).unwrap();
-    let (near, far) = (Link::default(), Link::default());
+    let (near, far) = (CardLink::default(), CardLink::default());
     // o_nic + L + o_nic; 3.4 µs from the post to the acknowledgement.
     assert_eq!(
-        transit(&card, (&near, &far), (1000, 1000), Load::Fetched(1)),
+        transit(&card, (&near, &far), (1000, 1000), LinkLoad::Fetched(1)),
         (1000 + 1940, 1000 + 3400)
     );
     assert_eq!(
-        transit(&card, (&near, &far), (9000, 9000), Load::Inline(1)),
+        transit(&card, (&near, &far), (9000, 9000), LinkLoad::Inline(1)),
         (9000 + 1640, 9000 + 3100)
     );
 }
@@ -29,7 +29,7 @@ fn a_message_alone_takes_latency_and_its_acknowledgement() {
 #[test]
 fn receives_that_are_shared_are_taken_one_after_another() {
     let card = Card::named("connectx5", 1.0).unwrap();
-    let queue = Turn::default();
+    let queue = SrqTimes::default();
     let taken = [33, 33, 32].map(|bytes| card.receive_shared(&queue, 0, 1000, bytes));
     assert_eq!(taken, [1500, 2000, 1000]);
 }
@@ -37,15 +37,17 @@ fn receives_that_are_shared_are_taken_one_after_another() {
 #[test]
 fn messages_follow_each_other_as_fast_as_the_link_is() {
     let card = Card::named("connectx5", 1.0).unwrap();
-    let (near, far) = (Link::default(), Link::default());
-    let arrivals: Vec<u64> =
-        (0..100).map(|_| transit(&card, (&near, &far), (0, 0), Load::Fetched(10_001)).0).collect();
+    let (near, far) = (CardLink::default(), CardLink::default());
+    let arrivals: Vec<u64> = (0..100)
+        .map(|_| transit(&card, (&near, &far), (0, 0), LinkLoad::Fetched(10_001)).0)
+        .collect();
     // 20 ns and 840 for the bytes.
     assert!(arrivals.windows(2).all(|pair| pair[1] - pair[0] == 860), "{arrivals:?}");
     // Two senders share the link of the receiver.
-    let (other, free) = (Link::default(), Link::default());
-    let first = transit(&card, (&near, &free), (1_000_000, 1_000_000), Load::Fetched(10_001)).0;
-    let second = transit(&card, (&other, &free), (1_000_000, 1_000_000), Load::Fetched(10_001)).0;
+    let (other, free) = (CardLink::default(), CardLink::default());
+    let first = transit(&card, (&near, &free), (1_000_000, 1_000_000), LinkLoad::Fetched(10_001)).0;
+    let second =
+        transit(&card, (&other, &free), (1_000_000, 1_000_000), LinkLoad::Fetched(10_001)).0;
     assert_eq!(second - first, 860);
 }
 
@@ -54,9 +56,9 @@ fn messages_follow_each_other_as_fast_as_the_link_is() {
 #[test]
 fn a_card_serves_other_queue_pairs_while_one_waits() {
     let card = Card::named("connectx5", 1.0).unwrap();
-    let (near, far) = (Link::default(), Link::default());
+    let (near, far) = (CardLink::default(), CardLink::default());
     let list = || -> Vec<u64> {
-        let request = |n: u64| transit(&card, (&near, &far), (0, n * 71), Load::Fetched(1)).0;
+        let request = |n: u64| transit(&card, (&near, &far), (0, n * 71), LinkLoad::Fetched(1)).0;
         (0..8).map(request).collect()
     };
     let (one, other) = (list(), list());
@@ -70,16 +72,19 @@ fn a_card_serves_other_queue_pairs_while_one_waits() {
 #[test]
 fn the_data_of_a_read_come_out_of_the_other_card() {
     let card = Card::named("connectx5", 1.0).unwrap();
-    let (near, far) = (Link::default(), Link::default());
-    let (arrival, answer) = transit(&card, (&near, &far), (0, 0), Load::Answered(10_001));
+    let (near, far) = (CardLink::default(), CardLink::default());
+    let (arrival, answer) = transit(&card, (&near, &far), (0, 0), LinkLoad::Answered(10_001));
     assert_eq!(arrival, 20 + 1900 + 20);
     assert_eq!(answer, arrival + 860 + 1900 + 20);
     // They delay no message of the requester's, which has its own way out, and none that leaves
     // the other card before them.
-    let early = transit(&card, (&far, &near), (0, 0), Load::Fetched(1)).0;
+    let early = transit(&card, (&far, &near), (0, 0), LinkLoad::Fetched(1)).0;
     assert_eq!(early, 20 + 1900 + 20);
     // The data of another READ follow them.
-    let (_, second) = transit(&card, (&near, &far), (0, 0), Load::Answered(10_001));
+    let (_, second) = transit(&card, (&near, &far), (0, 0), LinkLoad::Answered(10_001));
     assert_eq!(second - answer, 860);
-    assert_eq!(transit(&card, (&near, &far), (40, 40), Load::Fetched(1)).0, 40 + 20 + 1900 + 20);
+    assert_eq!(
+        transit(&card, (&near, &far), (40, 40), LinkLoad::Fetched(1)).0,
+        40 + 20 + 1900 + 20
+    );
 }

@@ -8,12 +8,12 @@ use crate::trace::layout::{
     object, wait,
 };
 
-use super::words::Words;
+use super::words::TraceWords;
 
 /// A queue pair, and what was posted to it and is not over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct QueuePair {
+pub struct TracedQp {
     /// Its number, `qp_num`.
     pub number: u32,
     /// RC, UC, UD, `XRC_SEND` or `XRC_RECV`.
@@ -39,12 +39,12 @@ pub struct QueuePair {
     /// Tries after one that found no receive request; 7 is without end.
     pub rnr_retry: u8,
     /// Wait of the oldest request that has not ended, if it waits.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<TracedWait>,
     /// Requests of the send queue that the program has not seen complete, oldest first. Those that
     /// were unsignalled, and have a completed one behind them, are left out.
-    pub sends: Vec<Request>,
+    pub sends: Vec<TracedRequest>,
     /// Receive requests that nothing has taken, oldest first.
-    pub receives: Vec<Request>,
+    pub receives: Vec<TracedRequest>,
 }
 
 /// A shared receive queue.
@@ -54,13 +54,13 @@ pub struct SharedQueue {
     /// As `ibv_get_srq_num` gives it.
     pub number: u32,
     /// Requests that nothing has taken, oldest first.
-    pub receives: Vec<Request>,
+    pub receives: Vec<TracedRequest>,
 }
 
 /// A completion queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct CompletionQueue {
+pub struct TracedCq {
     /// In the order in which they were created, from 1 on.
     pub number: u32,
     /// Completions that the program has not polled.
@@ -72,7 +72,7 @@ pub struct CompletionQueue {
 /// A work request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Request {
+pub struct TracedRequest {
     /// Number of requests that were posted to the queue before it.
     pub index: u32,
     /// The program's own name of it.
@@ -114,9 +114,9 @@ pub enum Stage {
 /// Wait of the oldest request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Waiting {
+pub struct TracedWait {
     /// Reason for the wait.
-    pub reason: Wait,
+    pub reason: TracedWaitReason,
     /// Number of times that the request has been tried.
     pub tries: u32,
     /// Time since which it waits.
@@ -126,7 +126,7 @@ pub struct Waiting {
 /// Reasons of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Wait {
+pub enum TracedWaitReason {
     /// The receiver has posted no receive request.
     Receiver,
     /// No response: the peer is not there, or not in a state in which it receives.
@@ -146,40 +146,44 @@ pub enum Wait {
 }
 
 /// A queue in a trace whose table lies within it.
-pub(super) struct Table<'w, 'a> {
-    words: &'w Words<'a>,
+pub(super) struct QueueTable<'w, 'a> {
+    words: &'w TraceWords<'a>,
     at: usize,
     send_capacity: u32,
     recv_capacity: u32,
 }
 
-impl<'w, 'a> Table<'w, 'a> {
+impl<'w, 'a> QueueTable<'w, 'a> {
     /// The queue at word `at`, which has `len` words. None if that is too short for its table.
-    pub(super) fn new(words: &'w Words<'a>, at: usize, len: usize) -> Option<Table<'w, 'a>> {
+    pub(super) fn new(
+        words: &'w TraceWords<'a>,
+        at: usize,
+        len: usize,
+    ) -> Option<QueueTable<'w, 'a>> {
         let capacity = words.get(at + object::CAPACITY);
         let (send_capacity, recv_capacity) = (low(capacity), high(capacity));
         let is_capacity = |n: u32| n == 0 || n.is_power_of_two();
         let entries = u64::from(send_capacity) + 2 * u64::from(recv_capacity);
         let fits = HEADER as u64 + entries * ENTRY as u64 <= len as u64;
         let is_sound = is_capacity(send_capacity) && is_capacity(recv_capacity) && fits;
-        is_sound.then_some(Table { words, at, send_capacity, recv_capacity })
+        is_sound.then_some(QueueTable { words, at, send_capacity, recv_capacity })
     }
 
     fn get(&self, word: usize) -> u64 {
         self.words.get(self.at + word)
     }
 
-    pub(super) fn queue_pair(&self, torn: &mut u64) -> QueuePair {
+    pub(super) fn queue_pair(&self, torn: &mut u64) -> TracedQp {
         let (number, cqs) = (self.get(object::NUMBER), self.get(object::CQS));
         let state = self.get(object::STATE);
         let [_, retry_cnt, rnr_retry, ..] = self.get(object::RETRIES).to_le_bytes();
         let some = |n: u32| (n != 0).then_some(n);
-        QueuePair {
+        TracedQp {
             number: low(number),
             transport: name(&TRANSPORTS, high(number)),
             state: name(&STATES, low(state)),
             state_since_ns: self.get(object::STATE_SINCE),
-            why: Cause::of(self.get(object::CAUSE) as u16).map(|why| why.to_string()),
+            why: Cause::from_code(self.get(object::CAUSE) as u16).map(|why| why.to_string()),
             peer: some(high(state)),
             peer_address: self.peer_address(),
             send_cq: low(cqs),
@@ -203,23 +207,23 @@ impl<'w, 'a> Table<'w, 'a> {
         (!address.is_unspecified()).then(|| IpAddr::V6(address).to_canonical())
     }
 
-    fn waiting(&self) -> Option<Waiting> {
+    fn waiting(&self) -> Option<TracedWait> {
         let word = self.get(object::WAIT);
         let reason = match low(word) {
-            wait::RNR => Wait::Receiver,
-            wait::RESPONSE => Wait::Response,
-            wait::DELAY => Wait::Delay,
-            wait::MEETING => Wait::Meeting,
-            wait::ROOM => Wait::Room,
-            wait::SETTLING => Wait::Settling,
-            wait::INJECTED_RNR => Wait::InjectedRnr,
-            wait::INJECTED_LOSS => Wait::InjectedLoss,
+            wait::RNR => TracedWaitReason::Receiver,
+            wait::RESPONSE => TracedWaitReason::Response,
+            wait::DELAY => TracedWaitReason::Delay,
+            wait::MEETING => TracedWaitReason::Meeting,
+            wait::ROOM => TracedWaitReason::Room,
+            wait::SETTLING => TracedWaitReason::Settling,
+            wait::INJECTED_RNR => TracedWaitReason::InjectedRnr,
+            wait::INJECTED_LOSS => TracedWaitReason::InjectedLoss,
             _ => return None,
         };
-        Some(Waiting { reason, tries: high(word), since_ns: self.get(object::WAIT_SINCE) })
+        Some(TracedWait { reason, tries: high(word), since_ns: self.get(object::WAIT_SINCE) })
     }
 
-    fn sends(&self, torn: &mut u64) -> Vec<Request> {
+    fn sends(&self, torn: &mut u64) -> Vec<TracedRequest> {
         let executed = self.get(object::EXECUTED);
         let posted = low(self.get(object::POSTED));
         // Of a number of requests, how many there are behind the oldest: counters wrap.
@@ -238,7 +242,7 @@ impl<'w, 'a> Table<'w, 'a> {
         self.requests((first, posted), self.send_capacity, slot, stage, torn)
     }
 
-    fn receives(&self, torn: &mut u64) -> Vec<Request> {
+    fn receives(&self, torn: &mut u64) -> Vec<TracedRequest> {
         let counters = [object::RECV_FIRST, object::RECV_POSTED].map(|word| low(self.get(word)));
         let slots = 2 * self.recv_capacity;
         let stage = |_, state: u64| (state & 0xff == fate::POSTED).then_some(Stage::Queued);
@@ -255,16 +259,15 @@ impl<'w, 'a> Table<'w, 'a> {
         slot: impl Fn(u32) -> u32,
         stage: impl Fn(u32, u64) -> Option<Stage>,
         torn: &mut u64,
-    ) -> Vec<Request> {
+    ) -> Vec<TracedRequest> {
         // A counter may be that of a moment later.
         let n = posted.wrapping_sub(first);
         let n = if n > u32::MAX / 2 { 0 } else { n.min(slots) };
         let mut requests = Vec::new();
         for index in (0..n).map(|i| posted.wrapping_sub(n).wrapping_add(i)) {
             match self.request(slot(index), index) {
-                Some((request, state)) => {
-                    requests.extend(stage(index, state).map(|stage| Request { stage, ..request }))
-                }
+                Some((request, state)) => requests
+                    .extend(stage(index, state).map(|stage| TracedRequest { stage, ..request })),
                 None => *torn += 1,
             }
         }
@@ -272,7 +275,7 @@ impl<'w, 'a> Table<'w, 'a> {
     }
 
     /// The request of this index, and what became of it; none if its slot has another, or is torn.
-    fn request(&self, slot: u32, index: u32) -> Option<(Request, u64)> {
+    fn request(&self, slot: u32, index: u32) -> Option<(TracedRequest, u64)> {
         let at = HEADER + slot as usize * ENTRY;
         let all: [u64; ENTRY] = core::array::from_fn(|i| self.get(at + i));
         let number = index.wrapping_add(1);
@@ -284,7 +287,7 @@ impl<'w, 'a> Table<'w, 'a> {
         let what = all[entry::WHAT];
         let [.., operation, flags, _, _] = what.to_le_bytes();
         let has = |flag: u64| u64::from(flags) & flag != 0;
-        let request = Request {
+        let request = TracedRequest {
             index,
             wr_id: all[entry::WR_ID],
             operation: OPERATIONS.get(usize::from(operation)).copied()?,
@@ -302,10 +305,10 @@ impl<'w, 'a> Table<'w, 'a> {
 }
 
 /// The completion queue at word `at`.
-pub(super) fn completion_queue(words: &Words<'_>, at: usize) -> CompletionQueue {
+pub(super) fn completion_queue(words: &TraceWords<'_>, at: usize) -> TracedCq {
     let get = |word| low(words.get(at + word));
     let unpolled = get(object::PRODUCED).wrapping_sub(get(object::CONSUMED));
-    CompletionQueue {
+    TracedCq {
         number: get(object::NUMBER),
         // A poll may count before the post does.
         unpolled: if unpolled > u32::MAX / 2 { 0 } else { unpolled },

@@ -8,20 +8,20 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::*;
-use crate::trace::completions::Completions;
-use crate::trace::layout::{ENTRY, Kind, entry, flag, wait};
-use crate::trace::queue::{Posting, Queue, Shape};
+use crate::trace::completions::CqTrace;
+use crate::trace::layout::{ENTRY, EventKind, entry, flag, wait};
+use crate::trace::queue::{QueueProperties, QueueTrace, TracedPost};
 use crate::trace::tracer::Tracer;
 
 /// Address of the other end.
 const ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 5, 6, 7));
 
 /// A file that goes with the value.
-struct Scratch(PathBuf);
+struct TempTraceFile(PathBuf);
 
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        Scratch(std::env::temp_dir().join(format!("soft-rnic-{}-{name}", std::process::id())))
+impl TempTraceFile {
+    fn new(name: &str) -> TempTraceFile {
+        TempTraceFile(std::env::temp_dir().join(format!("soft-rnic-{}-{name}", std::process::id())))
     }
 
     fn tracer(&self) -> Arc<Tracer> {
@@ -33,7 +33,7 @@ impl Scratch {
         let mut bytes = Vec::new();
         let mut file = std::fs::File::open(&self.0).unwrap();
         (&mut file).take(OBJECTS as u64 * 8).read_to_end(&mut bytes).unwrap();
-        let used = Words(&bytes).get(head::USED) * 8 - bytes.len() as u64;
+        let used = TraceWords(&bytes).get(head::USED) * 8 - bytes.len() as u64;
         file.take(used).read_to_end(&mut bytes).unwrap();
         bytes
     }
@@ -43,13 +43,13 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempTraceFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-const SHAPE: Shape = Shape {
+const SHAPE: QueueProperties = QueueProperties {
     number: 0x41,
     transport: 0,
     send_capacity: 4,
@@ -59,8 +59,8 @@ const SHAPE: Shape = Shape {
     srq: 0,
 };
 
-fn posting(wr_id: u64, flags: u64) -> Posting {
-    Posting { wr_id, operation: 1, flags, len: 64, to: 0 }
+fn posting(wr_id: u64, flags: u64) -> TracedPost {
+    TracedPost { wr_id, operation: 1, flags, len: 64, to: 0 }
 }
 
 /// The words of a completion.
@@ -70,9 +70,9 @@ fn completion(wr_id: u64, status: u64) -> [u64; 6] {
 
 /// A queue pair and a completion queue, with requests in each stage: 1 is covered by 2, whose
 /// completion was not polled, 3 was executed, and 4 waits.
-fn filled(file: &Scratch) -> (Arc<Tracer>, Arc<Queue>, Completions) {
+fn filled(file: &TempTraceFile) -> (Arc<Tracer>, Arc<QueueTrace>, CqTrace) {
     let tracer = file.tracer();
-    let cq = Completions::new(&tracer, 4).unwrap();
+    let cq = CqTrace::new(&tracer, 4).unwrap();
     let queue = tracer.pair(&SHAPE, None).unwrap();
     queue.connection((0x42, Some(ADDRESS)), [14, 5, 6]);
     queue.state(3, 0);
@@ -117,7 +117,7 @@ fn kept_of_two(say: &(dyn Fn(&dyn Fn() -> u32) + Sync), kept: impl Fn() -> u32) 
 #[test]
 fn of_what_two_polling_threads_say_the_latest_is_kept() {
     use std::os::unix::fs::FileExt;
-    let file = Scratch::new("two-threads");
+    let file = TempTraceFile::new("two-threads");
     let (_tracer, queue, cq) = filled(&file);
     let opened = std::fs::File::open(&file.0).unwrap();
     // The completion queue is the first object, and the queue pair the second.
@@ -131,16 +131,16 @@ fn of_what_two_polling_threads_say_the_latest_is_kept() {
 }
 
 fn words(bytes: &[u8], at: usize) -> u64 {
-    Words(bytes).get(at)
+    TraceWords(bytes).get(at)
 }
 
-fn ids(requests: &[Request]) -> Vec<u64> {
+fn ids(requests: &[TracedRequest]) -> Vec<u64> {
     requests.iter().map(|request| request.wr_id).collect()
 }
 
 #[test]
 fn what_is_outstanding_is_read_back() {
-    let file = Scratch::new("read-back");
+    let file = TempTraceFile::new("read-back");
     let _kept = filled(&file);
     let trace = file.trace();
     assert_eq!((trace.process, trace.torn, trace.left_out), (7, 0, 0));
@@ -155,7 +155,7 @@ fn what_is_outstanding_is_read_back() {
     let stages: Vec<Stage> = pair.sends.iter().map(|request| request.stage).collect();
     assert_eq!(stages, [Stage::Completed("SUCCESS"), Stage::Executed, Stage::Queued]);
     let waiting = pair.waiting.unwrap();
-    assert_eq!((waiting.reason, waiting.tries), (Wait::Receiver, 3));
+    assert_eq!((waiting.reason, waiting.tries), (TracedWaitReason::Receiver, 3));
     assert_eq!((pair.sends[2].operation, pair.sends[2].len), ("WRITE", 64));
     assert!(pair.sends[2].is_signaled && !pair.sends[1].is_signaled);
     assert_eq!(ids(&pair.receives), [200, 201]);
@@ -168,7 +168,7 @@ fn what_is_outstanding_is_read_back() {
 
 #[test]
 fn what_is_polled_taken_or_cleared_is_over() {
-    let file = Scratch::new("over");
+    let file = TempTraceFile::new("over");
     let (tracer, queue, cq) = filled(&file);
     queue.polled(|| 2);
     cq.consumed(|| 1);
@@ -200,10 +200,10 @@ fn what_is_polled_taken_or_cleared_is_over() {
 
 #[test]
 fn what_is_outstanding_stays_when_the_log_and_the_tables_wrap() {
-    let file = Scratch::new("wrap");
+    let file = TempTraceFile::new("wrap");
     let tracer = file.tracer();
-    let queue = tracer.pair(&Shape { send_capacity: 4, ..SHAPE }, None).unwrap();
-    let cq = Completions::new(&tracer, 4).unwrap();
+    let queue = tracer.pair(&QueueProperties { send_capacity: 4, ..SHAPE }, None).unwrap();
+    let cq = CqTrace::new(&tracer, 4).unwrap();
     queue.posted_recv(0, 9, 1);
     let last = LOG_RECORDS as u32;
     for position in 1..=last {
@@ -223,12 +223,12 @@ fn what_is_outstanding_stays_when_the_log_and_the_tables_wrap() {
 
 #[test]
 fn receive_requests_of_a_shared_queue_are_taken_in_any_order() {
-    let file = Scratch::new("shared");
+    let file = TempTraceFile::new("shared");
     let tracer = file.tracer();
     let shared = tracer.shared(5, 4).unwrap();
-    let shape = Shape { recv_capacity: 0, srq: 5, ..SHAPE };
+    let shape = QueueProperties { recv_capacity: 0, srq: 5, ..SHAPE };
     let _pair = tracer.pair(&shape, Some(Arc::clone(&shared))).unwrap();
-    let cq = Completions::new(&tracer, 4).unwrap();
+    let cq = CqTrace::new(&tracer, 4).unwrap();
     (0..4).for_each(|index| shared.posted_recv(index, index.into(), 8));
     cq.came(&completion(2, 0), None);
     assert_eq!(ids(&file.trace().shared_queues[0].receives), [0, 1, 3]);
@@ -239,7 +239,7 @@ fn receive_requests_of_a_shared_queue_are_taken_in_any_order() {
 
 #[test]
 fn what_was_being_written_is_counted_and_not_shown() {
-    let file = Scratch::new("torn");
+    let file = TempTraceFile::new("torn");
     let (tracer, _queue, _cq) = filled(&file);
     let whole = file.trace();
     // The queue pair lies behind the completion queue.
@@ -259,7 +259,7 @@ fn what_was_being_written_is_counted_and_not_shown() {
 
 #[test]
 fn no_bytes_are_believed() {
-    let file = Scratch::new("hostile");
+    let file = TempTraceFile::new("hostile");
     let _kept = filled(&file);
     let bytes = file.bytes();
     let log = HEADER * 8..OBJECTS * 8;
@@ -297,7 +297,7 @@ fn no_bytes_are_believed() {
 
 #[test]
 fn places_are_used_again_and_what_has_none_is_counted() {
-    let file = Scratch::new("full");
+    let file = TempTraceFile::new("full");
     let tracer = file.tracer();
     let used = || tracer.file.word(head::USED).load(core::sync::atomic::Ordering::Relaxed);
     let mut after_first = 0;
@@ -312,7 +312,7 @@ fn places_are_used_again_and_what_has_none_is_counted() {
     // What was there before is gone.
     let _queue = tracer.pair(&SHAPE, None).unwrap();
     assert_eq!(file.trace().queue_pairs[0].sends, []);
-    let shape = Shape { number: 0x50, send_capacity: 1 << 23, ..SHAPE };
+    let shape = QueueProperties { number: 0x50, send_capacity: 1 << 23, ..SHAPE };
     assert!(tracer.pair(&shape, None).is_none());
     let trace = file.trace();
     assert_eq!((trace.left_out, trace.queue_pairs.len()), (1, 1));
@@ -320,12 +320,12 @@ fn places_are_used_again_and_what_has_none_is_counted() {
 
 #[test]
 fn another_file_is_not_overwritten() {
-    let file = Scratch::new("another");
+    let file = TempTraceFile::new("another");
     std::fs::write(&file.0, "precious").unwrap();
     assert_eq!(Tracer::create(&file.0, 7).err(), Some(Errno::EXIST));
     assert_eq!(std::fs::read(&file.0).unwrap(), b"precious");
     std::fs::remove_file(&file.0).unwrap();
-    file.tracer().log(Kind::Open, (0, 0, 0), (0, 0), 0);
+    file.tracer().log(EventKind::Open, (0, 0, 0), (0, 0), 0);
     // An old trace is.
     assert_eq!(
         file.tracer().file.word(head::LOGGED).load(core::sync::atomic::Ordering::Relaxed),

@@ -1,9 +1,9 @@
 //! The bytes of a trace.
 
 /// The bytes of a file, as words; what is behind its end is 0.
-pub(super) struct Words<'a>(pub(super) &'a [u8]);
+pub(super) struct TraceWords<'a>(pub(super) &'a [u8]);
 
-impl Words<'_> {
+impl TraceWords<'_> {
     pub(super) fn len(&self) -> usize {
         self.0.len() / 8
     }

@@ -1,8 +1,8 @@
 use super::*;
 
-fn on(name: &str, ip: &str, flags: libc::c_int) -> Listed {
+fn on(name: &str, ip: &str, flags: libc::c_int) -> InterfaceAddress {
     let name = std::ffi::CString::new(name).unwrap();
-    Listed { name, ip: ip.parse().unwrap(), flags: flags.cast_unsigned() }
+    InterfaceAddress { name, ip: ip.parse().unwrap(), flags: flags.cast_unsigned() }
 }
 
 #[test]

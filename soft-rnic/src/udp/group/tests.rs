@@ -1,14 +1,14 @@
-use super::super::inbox::Inbox;
-use super::super::outbox::{Marks, Outbox};
+use super::super::inbox::PacketInbox;
+use super::super::outbox::{Marks, PacketOutbox};
 use super::*;
 
 const INDEX_BITS: u32 = 14;
 const PLACE_BITS: u32 = 3;
 
 /// Sends packets for a place to these ports.
-fn send(ports: &[Port], place: u32, packets: usize) {
-    let sender = Port::bind("127.0.0.3:0".parse().unwrap()).unwrap();
-    let mut outbox = Outbox::new(false);
+fn send(ports: &[UdpPort], place: u32, packets: usize) {
+    let sender = UdpPort::bind("127.0.0.3:0".parse().unwrap()).unwrap();
+    let mut outbox = PacketOutbox::new(false);
     for _ in 0..packets {
         let (_, room) = outbox.push(ports[0].local(), Marks::default(), 12).unwrap();
         room[4..8].copy_from_slice(&(place << INDEX_BITS).to_be_bytes());
@@ -18,18 +18,18 @@ fn send(ports: &[Port], place: u32, packets: usize) {
 
 /// The numbers of queue pairs that packets which each of these ports has are for, of some that
 /// are sent to these.
-fn taken(ports: &[Port], numbers: &[u32]) -> Vec<Vec<u32>> {
-    let sender = Port::bind("127.0.0.3:0".parse().unwrap()).unwrap();
-    let mut outbox = Outbox::new(true);
+fn taken(ports: &[UdpPort], numbers: &[u32]) -> Vec<Vec<u32>> {
+    let sender = UdpPort::bind("127.0.0.3:0".parse().unwrap()).unwrap();
+    let mut outbox = PacketOutbox::new(true);
     for number in numbers {
         outbox.choose_place(number >> INDEX_BITS);
         let (_, room) = outbox.push(ports[0].local(), Marks::default(), 12).unwrap();
         room[4..8].copy_from_slice(&number.to_be_bytes());
     }
     assert_eq!(outbox.send(&sender), Ok(numbers.len()));
-    let mut inbox = Inbox::default();
+    let mut inbox = PacketInbox::default();
     let of =
-        |port: &Port| {
+        |port: &UdpPort| {
             let mut came = Vec::new();
             while inbox.receive(port).unwrap() {
                 came.extend(inbox.datagrams().map(|datagram| {
@@ -42,8 +42,8 @@ fn taken(ports: &[Port], numbers: &[u32]) -> Vec<Vec<u32>> {
     ports.iter().map(of).collect()
 }
 
-fn group() -> Vec<Port> {
-    Port::bind_group("127.0.0.4:0".parse().unwrap(), INDEX_BITS, PLACE_BITS).unwrap()
+fn group() -> Vec<UdpPort> {
+    UdpPort::bind_group("127.0.0.4:0".parse().unwrap(), INDEX_BITS, PLACE_BITS).unwrap()
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn a_place_is_where_it_was_as_long_as_any_process_has_it() {
     let addr = ports[0].local();
     // The process that has bound them ends.
     ports.clear();
-    let ports: Vec<Port> =
-        copies.into_iter().map(|copy| Port::take_place(copy, addr).unwrap()).collect();
+    let ports: Vec<UdpPort> =
+        copies.into_iter().map(|copy| UdpPort::take_place(copy, addr).unwrap()).collect();
     let found = taken(&ports, &[5 << INDEX_BITS, 2 << INDEX_BITS]);
     assert_eq!((&found[5][..], &found[2][..]), (&[5 << INDEX_BITS][..], &[2 << INDEX_BITS][..]));
 }
@@ -81,9 +81,9 @@ fn who_takes_a_place_gets_no_packet_that_has_come_before() {
     let ports = group();
     send(&ports, 4, 3);
     let socket = rustix::io::fcntl_dupfd_cloexec(&ports[4], 3).unwrap();
-    let port = Port::take_place(socket, ports[0].local()).unwrap();
+    let port = UdpPort::take_place(socket, ports[0].local()).unwrap();
     assert!(port.buffer() > 64 << 10, "{}", port.buffer());
-    assert_eq!(Inbox::default().receive(&port), Ok(false));
+    assert_eq!(PacketInbox::default().receive(&port), Ok(false));
 }
 
 /// The second of three processes that have a place one after the other drops packets as well.
@@ -92,9 +92,9 @@ fn who_takes_a_place_counts_the_packets_that_it_drops_itself() {
     let ports = group();
     let take = || {
         let socket = rustix::io::fcntl_dupfd_cloexec(&ports[4], 3).unwrap();
-        Port::take_place(socket, ports[0].local()).unwrap()
+        UdpPort::take_place(socket, ports[0].local()).unwrap()
     };
-    let dropped = |port: &Port, inbox: &mut Inbox| {
+    let dropped = |port: &UdpPort, inbox: &mut PacketInbox| {
         send(&ports, 4, 1);
         // Each packet says how many were dropped before it.
         while inbox.receive(port).unwrap() {}
@@ -102,7 +102,7 @@ fn who_takes_a_place_counts_the_packets_that_it_drops_itself() {
     };
     // An idle place has room for a few.
     send(&ports, 4, 100);
-    let (port, mut inbox) = (take(), Inbox::default());
+    let (port, mut inbox) = (take(), PacketInbox::default());
     assert_eq!(dropped(&port, &mut inbox), 0);
     let _ = set(&port, libc::SOL_SOCKET, libc::SO_RCVBUF, IDLE_BUFFER);
     send(&ports, 4, 100);
@@ -112,18 +112,18 @@ fn who_takes_a_place_counts_the_packets_that_it_drops_itself() {
     }
     assert_eq!(dropped(&port, &mut inbox), 100 - came);
     assert!(came < 100);
-    assert_eq!(dropped(&take(), &mut Inbox::default()), 0);
+    assert_eq!(dropped(&take(), &mut PacketInbox::default()), 0);
 }
 
 #[test]
 fn a_place_has_a_small_buffer_until_a_process_takes_it() {
     let ports = group();
-    let bytes = |port: &Port| rustix::net::sockopt::socket_recv_buffer_size(port).unwrap();
+    let bytes = |port: &UdpPort| rustix::net::sockopt::socket_recv_buffer_size(port).unwrap();
     // The kernel's number has room for its own structures, and is twice what it was given.
     let most = |size: c_int| 2 * size as usize;
     assert!(ports.iter().all(|port| bytes(port) <= most(IDLE_BUFFER)));
     let socket = rustix::io::fcntl_dupfd_cloexec(&ports[4], 3).unwrap();
-    let port = Port::take_place(socket, ports[0].local()).unwrap();
+    let port = UdpPort::take_place(socket, ports[0].local()).unwrap();
     assert!((most(IDLE_BUFFER) + 1..=most(BUFFER)).contains(&bytes(&port)));
 }
 
@@ -132,16 +132,16 @@ fn a_socket_of_another_address_is_no_place() {
     let ports = group();
     let socket = rustix::io::fcntl_dupfd_cloexec(&ports[4], 3).unwrap();
     let other = "127.0.0.4:1".parse().unwrap();
-    assert_eq!(Port::take_place(socket, other).err(), Some(Errno::PROTO));
+    assert_eq!(UdpPort::take_place(socket, other).err(), Some(Errno::PROTO));
 }
 
 #[test]
 fn an_address_is_shared_with_nobody_who_does_not_ask() {
     let ports = group();
-    let error = Port::bind(ports[0].local()).unwrap_err();
+    let error = UdpPort::bind(ports[0].local()).unwrap_err();
     assert_eq!(error.errno, Errno::ADDRINUSE);
     let us = format!("process {}", std::process::id());
     assert!(error.to_string().contains(&us), "{error}");
-    let error = Port::bind_group(ports[0].local(), INDEX_BITS, PLACE_BITS).unwrap_err();
+    let error = UdpPort::bind_group(ports[0].local(), INDEX_BITS, PLACE_BITS).unwrap_err();
     assert_eq!(error.errno, Errno::ADDRINUSE);
 }

@@ -1,4 +1,4 @@
-use super::super::port::Port;
+use super::super::port::UdpPort;
 use super::*;
 
 #[test]
@@ -6,7 +6,7 @@ fn lines_of_the_kernels_list_are_read() {
     let line = "  77: 0200007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  \
                     1000        0 4711 2 0000000000000000 0";
     let local = "127.0.0.2:4791".parse().unwrap();
-    assert_eq!(socket_of(line), Some(Socket { local, user: 1_000, inode: 4_711 }));
+    assert_eq!(socket_of(line), Some(SocketLine { local, user: 1_000, inode: 4_711 }));
     let line = line.replace("0200007F:", "00000000000000000000000001000000:");
     assert_eq!(socket_of(&line).unwrap().local, "[::1]:4791".parse().unwrap());
     assert_eq!(socket_of("  sl  local_address rem_address   st tx_queue"), None);
@@ -17,7 +17,7 @@ fn lines_of_the_kernels_list_are_read() {
 fn sockets_for_all_addresses_take_each_of_them() {
     let takes = |local: &str, addr: &str| {
         let local = local.parse().unwrap();
-        Socket { local, user: 0, inode: 1 }.takes(addr.parse().unwrap())
+        SocketLine { local, user: 0, inode: 1 }.takes(addr.parse().unwrap())
     };
     assert!(takes("0.0.0.0:4791", "10.0.0.1:4791"));
     assert!(takes("[::]:4791", "10.0.0.1:4791"));
@@ -30,7 +30,7 @@ fn sockets_for_all_addresses_take_each_of_them() {
 #[test]
 fn a_port_of_ours_is_this_process() {
     for addr in ["127.0.0.40:0", "[::1]:0"] {
-        let port = Port::bind(addr.parse().unwrap()).unwrap();
+        let port = UdpPort::bind(addr.parse().unwrap()).unwrap();
         let found = port_holders(port.local());
         let process = found.iter().find_map(|holder| holder.process.as_ref());
         assert_eq!(process.map(|(id, _)| *id), Some(std::process::id()), "{found:?}");
@@ -42,7 +42,7 @@ fn a_port_of_ours_is_this_process() {
 
 #[test]
 fn a_process_that_has_all_sockets_of_an_address_is_named_once() {
-    let group = Port::bind_group("127.0.0.41:0".parse().unwrap(), 14, 2).unwrap();
+    let group = UdpPort::bind_group("127.0.0.41:0".parse().unwrap(), 14, 2).unwrap();
     assert_eq!(port_holders(group[0].local()).len(), 1);
 }
 

@@ -1,10 +1,10 @@
-use super::super::outbox::Outbox;
+use super::super::outbox::PacketOutbox;
 use super::*;
 
 const HERE: [&str; 2] = ["127.0.0.2:0", "[::1]:0"];
 
-fn port(addr: &str) -> Port {
-    Port::bind(addr.parse().unwrap()).unwrap()
+fn port(addr: &str) -> UdpPort {
+    UdpPort::bind(addr.parse().unwrap()).unwrap()
 }
 
 fn packet(n: usize, len: usize) -> Vec<u8> {
@@ -15,7 +15,7 @@ fn packet(n: usize, len: usize) -> Vec<u8> {
 fn exchanged(here: &str, lens: &[usize], cuts: bool) -> (Vec<(Vec<u8>, Marks)>, Vec<u16>) {
     let (a, b) = (port(here), port(here));
     let marks = Marks { class: 0xb8, hops: 17 };
-    let mut outbox = Outbox::new(cuts);
+    let mut outbox = PacketOutbox::new(cuts);
     let mut nths = Vec::new();
     for (n, len) in lens.iter().enumerate() {
         let (nth, room) = outbox.push(b.local(), marks, *len).unwrap();
@@ -24,7 +24,7 @@ fn exchanged(here: &str, lens: &[usize], cuts: bool) -> (Vec<(Vec<u8>, Marks)>, 
     }
     assert_eq!(outbox.send(&a), Ok(lens.len()));
     assert!(outbox.is_empty());
-    let (mut inbox, mut came) = (Inbox::default(), Vec::new());
+    let (mut inbox, mut came) = (PacketInbox::default(), Vec::new());
     while came.len() < lens.len() {
         assert_eq!(
             b.wait(None, std::time::Duration::from_secs(10)),
@@ -59,7 +59,7 @@ fn packets_come_as_they_were_sent_with_their_marks() {
 #[test]
 fn what_is_withdrawn_is_not_sent() {
     let (a, b) = (port(HERE[0]), port(HERE[0]));
-    let mut outbox = Outbox::new(true);
+    let mut outbox = PacketOutbox::new(true);
     let marks = Marks::default();
     for len in [8, 8, 4] {
         outbox.push(b.local(), marks, len).unwrap().1.fill(len as u8);
@@ -72,7 +72,7 @@ fn what_is_withdrawn_is_not_sent() {
     outbox.withdraw();
     assert!(outbox.is_empty());
     assert_eq!(b.wait(None, std::time::Duration::from_secs(10)), Ok(true));
-    let mut inbox = Inbox::default();
+    let mut inbox = PacketInbox::default();
     assert_eq!(inbox.receive(&b), Ok(true));
     assert!(inbox.datagrams().map(|datagram| datagram.bytes).eq([[8; 8]; 2]));
 }
@@ -90,7 +90,7 @@ fn equal_packets_are_a_run_which_a_shorter_one_ends() {
 fn an_error_of_another_kind_does_not_end_runs() {
     let a = port("127.0.0.1:0");
     let everyone = "255.255.255.255:9".parse().unwrap();
-    let mut outbox = Outbox::new(true);
+    let mut outbox = PacketOutbox::new(true);
     for _ in 0..2 {
         for nth in [0, 1] {
             let pushed = outbox.push(everyone, Marks::default(), 64);

@@ -66,13 +66,13 @@ impl Addr {
 /// Control messages: the class, the hops, and how long the segments of a run are.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-pub(super) struct Control([u8; 96]);
+pub(super) struct OutboundControl([u8; 96]);
 
-const _: () = assert!(3 * space(size_of::<c_int>()) <= size_of::<Control>());
+const _: () = assert!(3 * space(size_of::<c_int>()) <= size_of::<OutboundControl>());
 
-impl Default for Control {
-    fn default() -> Control {
-        Control([0; 96])
+impl Default for OutboundControl {
+    fn default() -> OutboundControl {
+        OutboundControl([0; 96])
     }
 }
 
@@ -82,7 +82,7 @@ const fn space(len: usize) -> usize {
     unsafe { libc::CMSG_SPACE(len as u32) as usize }
 }
 
-impl Control {
+impl OutboundControl {
     /// Fills it, and returns the number of its bytes.
     pub(super) fn set(&mut self, to: SocketAddr, marks: Marks, segment: Option<u16>) -> usize {
         let (level, class, hops) = match to {
@@ -104,7 +104,7 @@ impl Control {
         // SAFETY: `CMSG_LEN` computes from its argument, and accesses no memory.
         let len = unsafe { libc::CMSG_LEN(data.len() as u32) } as usize;
         let header = cmsghdr { cmsg_len: len as _, cmsg_level: level, cmsg_type: kind };
-        let Control(bytes) = self;
+        let OutboundControl(bytes) = self;
         // SAFETY: `cmsghdr` is integers without padding; transmute checks that the array has its size.
         let header: [u8; size_of::<cmsghdr>()] = unsafe { core::mem::transmute(header) };
         bytes[at..at + header.len()].copy_from_slice(&header);

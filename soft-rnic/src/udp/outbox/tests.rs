@@ -1,7 +1,7 @@
 use super::*;
-use crate::udp::Inbox;
+use crate::udp::PacketInbox;
 
-fn pushed(outbox: &mut Outbox, to: &Port, first: u8) -> Vec<u16> {
+fn pushed(outbox: &mut PacketOutbox, to: &UdpPort, first: u8) -> Vec<u16> {
     let mut push = |(byte, len)| {
         let (nth, packet) = outbox.push(to.local(), Marks::default(), len).unwrap();
         packet.fill(byte);
@@ -11,8 +11,8 @@ fn pushed(outbox: &mut Outbox, to: &Port, first: u8) -> Vec<u16> {
 }
 
 /// The first byte of each packet received at a port, until there are `packets`.
-fn taken(port: &Port, packets: usize) -> Vec<u8> {
-    let (mut inbox, mut all) = (Inbox::default(), Vec::new());
+fn taken(port: &UdpPort, packets: usize) -> Vec<u8> {
+    let (mut inbox, mut all) = (PacketInbox::default(), Vec::new());
     while all.len() < packets {
         assert_eq!(port.wait(None, std::time::Duration::from_secs(30)), Ok(true));
         assert!(inbox.receive(port).is_ok());
@@ -23,8 +23,8 @@ fn taken(port: &Port, packets: usize) -> Vec<u8> {
 
 #[test]
 fn nothing_is_lost_of_a_run_that_is_refused() {
-    let (a, b) = (Port::without_runs("127.0.0.1:0"), Port::bind_any("127.0.0.1:0"));
-    let mut outbox = Outbox::new(true);
+    let (a, b) = (UdpPort::without_runs("127.0.0.1:0"), UdpPort::bind_any("127.0.0.1:0"));
+    let mut outbox = PacketOutbox::new(true);
     assert_eq!(pushed(&mut outbox, &b, 0), [0, 1, 2, 3]);
     let renumbered = core::cell::RefCell::new(Vec::new());
     let renumber = |from, to, packet: &mut [u8]| {
@@ -42,9 +42,9 @@ fn nothing_is_lost_of_a_run_that_is_refused() {
 
 #[test]
 fn a_run_that_is_held_waits_for_more_packets() {
-    let (a, b) = (Port::bind_any("127.0.0.1:0"), Port::bind_any("127.0.0.1:0"));
-    let mut outbox = Outbox::new(true);
-    let push = |outbox: &mut Outbox, byte, len| {
+    let (a, b) = (UdpPort::bind_any("127.0.0.1:0"), UdpPort::bind_any("127.0.0.1:0"));
+    let mut outbox = PacketOutbox::new(true);
+    let push = |outbox: &mut PacketOutbox, byte, len| {
         outbox.push(b.local(), Marks::default(), len).unwrap().1.fill(byte);
     };
     (0..2).for_each(|byte| push(&mut outbox, byte, 64));
@@ -86,8 +86,8 @@ fn a_run_that_is_held_waits_for_more_packets() {
 
 #[test]
 fn packets_that_are_held_make_room_behind_them() {
-    let (a, b) = (Port::bind_any("127.0.0.1:0"), Port::bind_any("127.0.0.1:0"));
-    let mut outbox = Outbox::new(true);
+    let (a, b) = (UdpPort::bind_any("127.0.0.1:0"), UdpPort::bind_any("127.0.0.1:0"));
+    let mut outbox = PacketOutbox::new(true);
     let mut seen = 0;
     for nth in 0..3 * OUTBOX / 4_096 {
         let (_, packet) = outbox.push(b.local(), Marks::default(), 4_096).unwrap();
@@ -109,8 +109,8 @@ fn packets_that_are_held_make_room_behind_them() {
 /// identifications.
 #[test]
 fn what_is_left_of_a_run_goes_packet_by_packet() {
-    let (a, b) = (Port::bind_any("127.0.0.1:0"), Port::bind_any("127.0.0.1:0"));
-    let mut outbox = Outbox::new(true);
+    let (a, b) = (UdpPort::bind_any("127.0.0.1:0"), UdpPort::bind_any("127.0.0.1:0"));
+    let mut outbox = PacketOutbox::new(true);
     pushed(&mut outbox, &b, 0);
     outbox.withdraw();
     assert_eq!(outbox.send_one(&a, 0, |_, _, _| ()), Ok(1));

@@ -1,8 +1,8 @@
 use host::world::{Limits, Nature, run};
 
-use super::super::inbox::Inbox;
-use super::super::outbox::{Marks, Outbox};
-use super::super::port::Port;
+use super::super::inbox::PacketInbox;
+use super::super::outbox::{Marks, PacketOutbox};
+use super::super::port::UdpPort;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -15,13 +15,13 @@ fn addr(last: u8) -> SocketAddr {
     SocketAddr::new([10, 0, 0, last].into(), 4_791)
 }
 
-fn ports(network: &WorldNetwork) -> [Port; 2] {
-    [1, 2].map(|last| Port::on_network(network, addr(last)).unwrap())
+fn ports(network: &WorldNetwork) -> [UdpPort; 2] {
+    [1, 2].map(|last| UdpPort::on_network(network, addr(last)).unwrap())
 }
 
 /// Sends numbered packets of 8 bytes, in runs.
-fn send(from: &Port, to: SocketAddr, packets: u64) {
-    let mut outbox = Outbox::new(true);
+fn send(from: &UdpPort, to: SocketAddr, packets: u64) {
+    let mut outbox = PacketOutbox::new(true);
     for number in 0..packets {
         if !outbox.has_room_for_any(8) {
             outbox.send(from).unwrap();
@@ -33,7 +33,7 @@ fn send(from: &Port, to: SocketAddr, packets: u64) {
 }
 
 /// The numbers of packets that arrive until none has arrived for a second.
-fn come(to: &Port, inbox: &mut Inbox) -> Vec<u64> {
+fn come(to: &UdpPort, inbox: &mut PacketInbox) -> Vec<u64> {
     let mut all = Vec::new();
     while to.wait(None, SECOND).unwrap() {
         inbox.receive(to).unwrap();
@@ -46,7 +46,7 @@ fn come(to: &Port, inbox: &mut Inbox) -> Vec<u64> {
 fn over(nature: NetworkNature, packets: u64) -> (Vec<u64>, u32) {
     let network = WorldNetwork::new(nature).unwrap();
     let [here, there] = ports(&network);
-    let mut inbox = Inbox::default();
+    let mut inbox = PacketInbox::default();
     send(&here, there.local(), packets);
     host::time::sleep(SECOND);
     (come(&there, &mut inbox), inbox.dropped())
@@ -93,7 +93,7 @@ fn a_queue_that_is_full_drops_and_counts() {
 fn a_partition_ends() {
     in_world(|| {
         let network = WorldNetwork::new(NetworkNature::default()).unwrap();
-        let ([here, there], mut inbox) = (ports(&network), Inbox::default());
+        let ([here, there], mut inbox) = (ports(&network), PacketInbox::default());
         network.partition(addr(2).ip(), addr(1).ip(), SECOND / 2);
         send(&here, there.local(), 3);
         assert_eq!(come(&there, &mut inbox), []);
@@ -109,7 +109,7 @@ fn members_of_a_group_have_copies_until_they_leave() {
         let group = "239.1.2.3:4791".parse().unwrap();
         let [here, there] = ports(&network);
         let [one, two] = [&here, &there].map(|port| port.join_beside(group).unwrap());
-        let mut inbox = Inbox::default();
+        let mut inbox = PacketInbox::default();
         send(&here, group, 2);
         assert_eq!([come(&one, &mut inbox), come(&two, &mut inbox)], [[0, 1], [0, 1]]);
         drop(two);
@@ -122,7 +122,7 @@ fn members_of_a_group_have_copies_until_they_leave() {
 fn an_address_is_of_one_port() {
     in_world(|| {
         let network = WorldNetwork::new(NetworkNature::default()).unwrap();
-        let bind = || Port::on_network(&network, addr(1));
+        let bind = || UdpPort::on_network(&network, addr(1));
         let first = bind().unwrap();
         assert_eq!(bind().err(), Some(Errno::ADDRINUSE));
         drop(first);

@@ -10,7 +10,7 @@ use crate::errno;
 use crate::objects::checked::check_receive;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::queues::qp_state::State;
+use crate::queues::qp_state::QueuePairState;
 use crate::queues::recv_ring::recv_len;
 use crate::timing::charge::Charged;
 
@@ -48,11 +48,11 @@ unsafe fn receive<const WATCHED: bool>(
     // SAFETY: `bad_wr` is not NULL.
     unsafe { errno::memory_of_post(wr, bad_wr) }?;
     // SAFETY: the caller's list.
-    let _charged = unsafe { Charged::of(qp.pd.context.device.charging_card(), wr) };
+    let _charged = unsafe { Charged::for_receives(qp.pd.context.device.charging_card(), wr) };
     let (result, state) = {
         let mut poster = qp.rq.poster.lock();
         let state = qp.state();
-        if qp.srq.is_some() || matches!(state, State::Reset | State::Destroyed) {
+        if qp.srq.is_some() || matches!(state, QueuePairState::Reset | QueuePairState::Destroyed) {
             // SAFETY: the caller's place for a pointer.
             unsafe { bad_wr.write(wr) };
             if WATCHED {
@@ -81,7 +81,7 @@ unsafe fn receive<const WATCHED: bool>(
         // SAFETY: the request that was refused, of the caller's list.
         qp.check_refused_receive(unsafe { (*bad_wr).as_ref() }, error);
     }
-    if state == State::Err {
+    if state == QueuePairState::Err {
         flush_late(&qp);
     }
     result

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use base::{remark, signals};
 use soft_rnic::probe::{Probe, ProbeKind};
-use soft_rnic::udp::{Inbox, Outbox, Port};
+use soft_rnic::udp::{PacketInbox, PacketOutbox, UdpPort};
 
 use super::local::LocalPort;
 use super::queue_pair;
@@ -32,7 +32,7 @@ pub(super) fn serve(report: &mut DoctorReport, name: &str, here: LocalPort) -> R
         here.port.local().ip()
     );
     let (mut heard, mut inbox, mut outbox) =
-        (ProbeCounts::default(), Inbox::default(), Outbox::new(false));
+        (ProbeCounts::default(), PacketInbox::default(), PacketOutbox::new(false));
     let end = loop {
         if let Some(interrupted) = signals::interrupted() {
             bail!(interrupted);
@@ -44,7 +44,7 @@ pub(super) fn serve(report: &mut DoctorReport, name: &str, here: LocalPort) -> R
     };
     heard.report(report, end.1);
     let LocalPort { port, path_mtu, .. } = here;
-    drop::<Port>(port);
+    drop::<UdpPort>(port);
     match end {
         (Probe { kind: ProbeKind::Join, words, .. }, from) => {
             queue_pair::follow(report, name, from, words, path_mtu)
@@ -57,8 +57,8 @@ impl ProbeCounts {
     /// Answers the received probes; returns the probe that ends the session, and its source.
     fn take(
         &mut self,
-        inbox: &mut Inbox,
-        outbox: &mut Outbox,
+        inbox: &mut PacketInbox,
+        outbox: &mut PacketOutbox,
         here: &LocalPort,
     ) -> Result<Option<(Probe, SocketAddr)>> {
         let local = here.port.local();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use soft_rnic::Roce;
-use soft_rnic::udp::{LocalAddress, Port, abilities, local_addresses, port_holders};
+use soft_rnic::udp::{LocalAddress, UdpPort, abilities, local_addresses, port_holders};
 
 use super::report::DoctorReport;
 
@@ -13,7 +13,7 @@ const WANTED: u64 = 4 << 20;
 
 /// The device's port, and what is known of its address.
 pub(super) struct LocalPort {
-    pub(super) port: Port,
+    pub(super) port: UdpPort,
     pub(super) interface: String,
     /// Bytes of payload in a packet, at most.
     pub(super) path_mtu: usize,
@@ -58,9 +58,9 @@ fn address(report: &mut DoctorReport, roce: &Roce, all: &[LocalAddress]) -> Opti
     }
 }
 
-fn port(report: &mut DoctorReport, roce: &Roce, alone: bool) -> Option<Port> {
+fn port(report: &mut DoctorReport, roce: &Roce, alone: bool) -> Option<UdpPort> {
     let addr = SocketAddr::new(roce.ip, Roce::UDP_PORT);
-    match Port::bind(addr) {
+    match UdpPort::bind(addr) {
         Ok(port) => {
             report.ok("port", format!("UDP port {} is free", Roce::UDP_PORT));
             Some(port)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use base::signals;
 use soft_rnic::probe::{self, Probe, ProbeKind, SHORTEST};
-use soft_rnic::udp::{Inbox, Outbox};
+use soft_rnic::udp::{PacketInbox, PacketOutbox};
 
 use super::local::LocalPort;
 use super::queue_pair;
@@ -29,8 +29,8 @@ const PATH_MTUS: [usize; 5] = [4_096, 2_048, 1_024, 512, 256];
 struct Prober {
     here: LocalPort,
     peer: SocketAddr,
-    inbox: Inbox,
-    outbox: Outbox,
+    inbox: PacketInbox,
+    outbox: PacketOutbox,
     sequence: u32,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn check(
     peer: SocketAddr,
 ) -> Result<()> {
     // Each packet in a send of its own: what drops a run would drop many.
-    let (inbox, outbox) = (Inbox::default(), Outbox::new(false));
+    let (inbox, outbox) = (PacketInbox::default(), PacketOutbox::new(false));
     let mut prober = Prober { here, peer, inbox, outbox, sequence: 0 };
     let Some((reply, fits)) = prober.reach(report)? else { return Ok(()) };
     let is_translated = prober.translation(report, &reply, fits);

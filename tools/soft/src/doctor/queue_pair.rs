@@ -14,7 +14,7 @@ use rdma_conn::verbs_safe::{
     Transport,
 };
 use soft_rnic::probe::{Probe, ProbeKind, SHORTEST};
-use soft_rnic::udp::{Outbox, Port};
+use soft_rnic::udp::{PacketOutbox, UdpPort};
 
 use super::report::DoctorReport;
 
@@ -148,11 +148,11 @@ fn join(pairs: &mut TestPairs, peer: SocketAddr) -> Result<Endpoint> {
     // do.
     pairs.datagrams.reach(&told, QKEY)?;
     let own = IpAddr::from(ours.gid).to_canonical();
-    let port = Port::bind(SocketAddr::new(own, 0)).context("a socket to name queue pairs")?;
+    let port = UdpPort::bind(SocketAddr::new(own, 0)).context("a socket to name queue pairs")?;
     let words = [ours.qp_num, ours.psn, told.qp_num, told.psn];
     let probe =
         Probe { kind: ProbeKind::Join, sequence: 0, addr: port.local(), is_intact: true, words };
-    let mut outbox = Outbox::new(false);
+    let mut outbox = PacketOutbox::new(false);
     let mut found = None;
     while found.is_none() && !pairs.is_late() {
         probe.push(&mut outbox, port.local(), peer, SHORTEST);

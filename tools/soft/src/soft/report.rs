@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use base::outcome::{CommandError, printable, usage};
 use maud::{PreEscaped, html};
 use serde::Serialize;
-use soft_rnic::check::Checked;
+use soft_rnic::check::CheckedProcess;
 
 /// Format of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) struct ProgramRun<'a> {
     #[serde(skip)]
     pub(super) counts_notes: bool,
     #[serde(serialize_with = "processes")]
-    pub(super) processes: &'a [Checked],
+    pub(super) processes: &'a [CheckedProcess],
 }
 
 #[derive(Serialize)]
@@ -48,7 +48,7 @@ struct ReportedProcess<'a> {
     notes: &'a [String],
 }
 
-fn processes<S: serde::Serializer>(all: &[Checked], to: S) -> Result<S::Ok, S::Error> {
+fn processes<S: serde::Serializer>(all: &[CheckedProcess], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(all.iter().map(|of| ReportedProcess {
         process: of.process,
         program: &of.program,
@@ -86,7 +86,7 @@ impl ReportFile {
 
 /// A suite for each process, and in it a case for each finding, or one that has passed.
 fn junit(run: &ProgramRun<'_>) -> String {
-    let suite = |of: &Checked| {
+    let suite = |of: &CheckedProcess| {
         let notes: &[String] = if run.counts_notes { &of.notes } else { &[] };
         let failures: Vec<_> = of.findings.iter().chain(notes).map(|text| xml(text)).collect();
         let program = xml(&of.program);

@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
-use soft_rnic::check::{Checked, RECORD, STATUS, read};
+use soft_rnic::check::{CheckedProcess, RECORD, STATUS, read};
 
 use super::report::{ProgramRun, ReportFile};
 
@@ -43,8 +43,8 @@ impl FailCondition {
     }
 
     /// The reason if this is a failure.
-    fn judge(self, all: &[Checked]) -> Option<String> {
-        let with = |has: fn(&Checked) -> bool| all.iter().filter(|of| has(of)).count();
+    fn judge(self, all: &[CheckedProcess]) -> Option<String> {
+        let with = |has: fn(&CheckedProcess) -> bool| all.iter().filter(|of| has(of)).count();
         let (findings, notes) =
             (with(|of| !of.findings.is_empty()), with(|of| !of.notes.is_empty()));
         let of = |n, what| format!("{n} of {} processes that opened a device: {what}", all.len());

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Serialize, Serializer};
-use soft_rnic::trace::{CompletionQueue, Event, Stage};
+use soft_rnic::trace::{Event, Stage, TracedCq};
 
 use super::why::{self, Outstanding, ProcessFindings, QueueOwner, StuckQueue, StuckReason};
 
@@ -196,7 +196,7 @@ fn in_words<S: Serializer>(why: &StuckReason<'_>, to: S) -> Result<S::Ok, S::Err
     to.collect_str(why)
 }
 
-fn completions(cq: &CompletionQueue) -> CqJson {
+fn completions(cq: &TracedCq) -> CqJson {
     CqJson { cq: cq.number, unpolled: cq.unpolled, overrun: cq.has_overrun }
 }
 

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use soft_rnic::trace::{
-    CompletionQueue, Event, QueuePair, Request, SharedQueue, Stage, Trace, Wait, Waiting,
+    Event, SharedQueue, Stage, Trace, TracedCq, TracedQp, TracedRequest, TracedWait,
+    TracedWaitReason,
 };
 
 use super::files::ReadTrace;
@@ -13,7 +14,7 @@ use super::files::ReadTrace;
 pub(super) struct KnownTraces<'a> {
     traces: Vec<Numbers<'a>>,
     /// The first queue pair of a number, and the trace that it is in.
-    pairs: HashMap<u32, (usize, &'a QueuePair)>,
+    pairs: HashMap<u32, (usize, &'a TracedQp)>,
     /// By the number of a queue pair: its process, and the cause of its last error state.
     ended: HashMap<u32, (u32, &'a str)>,
 }
@@ -21,7 +22,7 @@ pub(super) struct KnownTraces<'a> {
 /// Objects of one trace, by their numbers.
 struct Numbers<'a> {
     found: &'a ReadTrace,
-    completion_queues: HashMap<u32, &'a CompletionQueue>,
+    completion_queues: HashMap<u32, &'a TracedCq>,
     shared_queues: HashMap<u32, &'a SharedQueue>,
     /// Shared receive queues that queue pairs take from.
     used: HashSet<u32>,
@@ -116,13 +117,13 @@ pub(super) struct StuckQueue<'a> {
 }
 
 pub(super) enum QueueOwner<'a> {
-    Pair(&'a QueuePair),
+    Pair(&'a TracedQp),
     Shared(&'a SharedQueue),
 }
 
 /// A request that the program has not seen complete.
 pub(super) struct Outstanding<'a> {
-    pub(super) request: &'a Request,
+    pub(super) request: &'a TracedRequest,
     /// From its post to the last event.
     pub(super) age_ns: u64,
     pub(super) why: StuckReason<'a>,
@@ -131,9 +132,19 @@ pub(super) struct Outstanding<'a> {
 /// Reason for which a request has not completed; it is put into words when it is shown.
 #[derive(Clone, Copy)]
 pub(super) enum StuckReason<'a> {
-    Send { pair: &'a QueuePair, request: &'a Request, oldest: Option<&'a Request>, of: InTrace<'a> },
-    Receive { pair: &'a QueuePair, of: InTrace<'a> },
-    Shared { is_used: bool },
+    Send {
+        pair: &'a TracedQp,
+        request: &'a TracedRequest,
+        oldest: Option<&'a TracedRequest>,
+        of: InTrace<'a>,
+    },
+    Receive {
+        pair: &'a TracedQp,
+        of: InTrace<'a>,
+    },
+    Shared {
+        is_used: bool,
+    },
 }
 
 /// Access for a reason to the objects of its trace.
@@ -186,7 +197,7 @@ pub(super) fn report<'a>(
 
 fn queue_pair<'a>(
     numbers: &'a Numbers<'a>,
-    pair: &'a QueuePair,
+    pair: &'a TracedQp,
     known: &'a KnownTraces<'a>,
 ) -> StuckQueue<'a> {
     let oldest = pair.sends.iter().find(|request| !is_executed(request));
@@ -209,24 +220,28 @@ fn shared_queue<'a>(numbers: &'a Numbers<'a>, queue: &'a SharedQueue) -> StuckQu
     StuckQueue { of: QueueOwner::Shared(queue), peer: None, sends: Vec::new(), receives }
 }
 
-fn outstanding<'a>(trace: &Trace, request: &'a Request, why: StuckReason<'a>) -> Outstanding<'a> {
+fn outstanding<'a>(
+    trace: &Trace,
+    request: &'a TracedRequest,
+    why: StuckReason<'a>,
+) -> Outstanding<'a> {
     Outstanding { request, age_ns: trace.last_ns.saturating_sub(request.posted_ns), why }
 }
 
-fn is_executed(request: &Request) -> bool {
+fn is_executed(request: &TracedRequest) -> bool {
     matches!(request.stage, Stage::Executed | Stage::Completed(_))
 }
 
 /// The queue pair at the other end, as its own trace has it.
 pub(super) struct TracedPeer<'a> {
-    pub(super) pair: &'a QueuePair,
+    pub(super) pair: &'a TracedQp,
     pub(super) found: &'a ReadTrace,
     /// Receive requests that a message to it could take.
     pub(super) receives: usize,
 }
 
 impl TracedPeer<'_> {
-    fn find<'a>(pair: &QueuePair, known: &'a KnownTraces<'a>) -> Option<TracedPeer<'a>> {
+    fn find<'a>(pair: &TracedQp, known: &'a KnownTraces<'a>) -> Option<TracedPeer<'a>> {
         let &(nth, peer) = known.pairs.get(&pair.peer?)?;
         let numbers = &known.traces[nth];
         let shared = peer.srq.and_then(|srq| numbers.shared_queues.get(&srq));
@@ -241,9 +256,9 @@ pub(super) fn count(n: usize, what: &str) -> String {
 
 fn send_reason(
     trace: &Numbers<'_>,
-    pair: &QueuePair,
-    request: &Request,
-    oldest: Option<&Request>,
+    pair: &TracedQp,
+    request: &TracedRequest,
+    oldest: Option<&TracedRequest>,
 ) -> String {
     match request.stage {
         Stage::Completed(status) => unpolled(trace, pair, status),
@@ -272,19 +287,19 @@ fn send_reason(
 }
 
 /// Reports whether the request is the one that the queue pair has tried.
-fn is_tried(pair: &QueuePair, request: &Request, oldest: Option<&Request>) -> bool {
+fn is_tried(pair: &TracedQp, request: &TracedRequest, oldest: Option<&TracedRequest>) -> bool {
     let is_oldest = oldest.is_some_and(|oldest| oldest.index == request.index);
     is_oldest && pair.waiting.is_some() && pair.state == "SQD"
 }
 
-fn untried(pair: &QueuePair) -> String {
+fn untried(pair: &TracedQp) -> String {
     match pair.transport {
         "UD" => "the device has not sent it yet".into(),
         _ => format!("the device has not sent it to {} yet", name(pair)),
     }
 }
 
-fn unpolled(trace: &Numbers<'_>, pair: &QueuePair, status: &str) -> String {
+fn unpolled(trace: &Numbers<'_>, pair: &TracedQp, status: &str) -> String {
     let cq = trace.completion_queues.get(&pair.send_cq);
     let entries = cq.map_or(0, |cq| cq.unpolled as usize);
     format!(
@@ -297,7 +312,7 @@ fn unpolled(trace: &Numbers<'_>, pair: &QueuePair, status: &str) -> String {
     )
 }
 
-fn done_without_completion(trace: &Numbers<'_>, pair: &QueuePair) -> String {
+fn done_without_completion(trace: &Numbers<'_>, pair: &TracedQp) -> String {
     match trace.has_overrun(pair.send_cq) {
         true => {
             format!("done, but CQ {} has overrun, and takes no completion any more", pair.send_cq)
@@ -307,7 +322,7 @@ fn done_without_completion(trace: &Numbers<'_>, pair: &QueuePair) -> String {
 }
 
 /// Describes the wait that the device has noted.
-fn waits(pair: &QueuePair, request: &Request, waiting: &Waiting) -> String {
+fn waits(pair: &TracedQp, request: &TracedRequest, waiting: &TracedWait) -> String {
     let peer = match request.to {
         0 => name(pair),
         to if pair.transport == "XRC_SEND" => format!("shared receive queue {to} of the peer"),
@@ -318,28 +333,30 @@ fn waits(pair: &QueuePair, request: &Request, waiting: &Waiting) -> String {
         limit => format!("tried {} times, of {}", waiting.tries, u32::from(limit) + 1),
     };
     match waiting.reason {
-        Wait::Receiver => format!(
+        TracedWaitReason::Receiver => format!(
             "{peer} has posted no receive request (RNR): {}",
             tried(pair.rnr_retry, RNR_FOR_EVER)
         ),
-        Wait::Response => format!(
+        TracedWaitReason::Response => format!(
             "no response from {peer}: it is not there, not in RTR or RTS, or connected to another \
              one; {}",
             tried(pair.retry_cnt, u8::MAX)
         ),
-        Wait::Meeting => format!("the process of {peer} is being looked for"),
-        Wait::Room => format!("the ring to the process of {peer} is full: it takes nothing"),
-        Wait::Settling => {
+        TracedWaitReason::Meeting => format!("the process of {peer} is being looked for"),
+        TracedWaitReason::Room => {
+            format!("the ring to the process of {peer} is full: it takes nothing")
+        }
+        TracedWaitReason::Settling => {
             "accesses by the key of a window, whose binding has ended, are still under way".into()
         }
-        Wait::InjectedRnr => format!(
+        TracedWaitReason::InjectedRnr => format!(
             "injected (--faults): {peer} is not ready (RNR): {}",
             tried(pair.rnr_retry, RNR_FOR_EVER)
         ),
-        Wait::InjectedLoss => {
+        TracedWaitReason::InjectedLoss => {
             format!("injected (--faults): it was lost: {}", tried(pair.retry_cnt, u8::MAX))
         }
-        Wait::Delay => "the device delays it, as it was asked to".into(),
+        TracedWaitReason::Delay => "the device delays it, as it was asked to".into(),
         _ => "it waits for a reason that this program does not know".into(),
     }
 }
@@ -347,7 +364,7 @@ fn waits(pair: &QueuePair, request: &Request, waiting: &Waiting) -> String {
 /// `rnr_retry` without end.
 const RNR_FOR_EVER: u8 = 7;
 
-fn receive_reason(trace: &Numbers<'_>, pair: &QueuePair) -> String {
+fn receive_reason(trace: &Numbers<'_>, pair: &TracedQp) -> String {
     match pair.state {
         "RESET" | "INIT" => {
             format!("the queue pair is in {}: it receives from RTR on", pair.state)
@@ -367,7 +384,7 @@ fn receive_reason(trace: &Numbers<'_>, pair: &QueuePair) -> String {
 }
 
 /// The name of a queue pair's peer in a sentence.
-fn name(pair: &QueuePair) -> String {
+fn name(pair: &TracedQp) -> String {
     let at = pair.peer_address.map(|address| format!(" at {address}")).unwrap_or_default();
     let number = |number| format!("QP {number:#08x}");
     format!("{}{at}", pair.peer.map_or_else(|| "the peer".into(), number))

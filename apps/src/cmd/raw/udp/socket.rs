@@ -48,7 +48,7 @@ impl GsoSocket {
 
     /// The path MTU that a RoCE v2 device of this address has.
     pub(super) fn path_mtu(&self) -> u32 {
-        let port = soft_rnic::udp::Port::bind(SocketAddr::new(self.ip(), 0));
+        let port = soft_rnic::udp::UdpPort::bind(SocketAddr::new(self.ip(), 0));
         let mtu = port.ok().and_then(|port| port.mtu()).unwrap_or(1_500);
         let room = mtu.saturating_sub(if self.ip().is_ipv4() { 72 } else { 92 });
         (8..=12).rev().map(|power| 1 << power).find(|mtu| *mtu as usize <= room).unwrap_or(256)

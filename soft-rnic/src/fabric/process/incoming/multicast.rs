@@ -3,27 +3,27 @@
 use core::sync::atomic::Ordering;
 
 use crate::engine::multicast::deliver_to_all;
-use crate::engine::responder::Message;
+use crate::engine::responder::InboundRequest;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Device;
 use crate::peers::process::directory::slot_of;
-use crate::peers::process::ring::{PayloadLocation, Request};
-use crate::peers::process::side::{Scratch, Side};
-use crate::queues::address::{Address, MULTICAST_QPN};
-use crate::queues::outcome::Reply;
+use crate::peers::process::ring::{PayloadLocation, RingRequest};
+use crate::peers::process::side::{MessageScratch, ReadSide};
+use crate::queues::address::{DatagramAddress, MULTICAST_QPN};
+use crate::queues::outcome::PeerReply;
 
 use super::super::gather::Gathered;
 use super::execution::{address, wqe};
 
-impl Side {
+impl ReadSide {
     /// Delivers a message to the members of a group. It is missed if none receives it.
     #[cold]
     pub(super) fn take_multicast(
         &mut self,
-        request: &Request,
+        request: &RingRequest,
         device: &Device,
-        scratch: &mut Scratch,
+        scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
     ) {
         if !self.deliver_multicast(request, device, scratch, deferred) {
@@ -34,9 +34,9 @@ impl Side {
 
     fn deliver_multicast(
         &mut self,
-        request: &Request,
+        request: &RingRequest,
         device: &Device,
-        scratch: &mut Scratch,
+        scratch: &mut MessageScratch,
         deferred: &mut DeferredWork,
     ) -> bool {
         // No process of this version writes another one.
@@ -49,12 +49,12 @@ impl Side {
             return false;
         }
         let (to, qkey) = address(request, gid);
-        let to = (Address { qpn: MULTICAST_QPN, ..to }, qkey);
-        let Scratch { local, room, list } = scratch;
+        let to = (DatagramAddress { qpn: MULTICAST_QPN, ..to }, qkey);
+        let MessageScratch { local, room, list } = scratch;
         let Gathered::There(local) = self.gather(request, local, list) else { return false };
         let (wqe, data) = (wqe(request), (local.as_slice(), request.len.into()));
-        let message = Message::new(&wqe, (request.from, 0), data, Some(&to));
+        let message = InboundRequest::new(&wqe, (request.from, 0), data, Some(&to));
         let mut writer = CqWriter::default();
-        deliver_to_all(&members, &message, room, &mut writer, deferred) == Reply::Done
+        deliver_to_all(&members, &message, room, &mut writer, deferred) == PeerReply::Done
     }
 }

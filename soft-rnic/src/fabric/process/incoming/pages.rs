@@ -7,28 +7,28 @@
 //!
 //! Requests that a dead process has left are executed by a thread that waits: its ring goes.
 
-use crate::engine::responder::Session;
-use crate::memory::paging::Pages;
+use crate::engine::responder::ResponderSession;
+use crate::memory::paging::RequestPages;
 use crate::objects::cq::CqWriter;
 use crate::objects::deferred_work::DeferredWork;
-use crate::queues::outcome::Reply;
+use crate::queues::outcome::PeerReply;
 
-use crate::peers::process::ring::Request;
-use crate::peers::process::side::{FetchState, Scratch, Side};
+use crate::peers::process::ring::RingRequest;
+use crate::peers::process::side::{FetchState, MessageScratch, ReadSide};
 
-impl Side {
+impl ReadSide {
     /// Executes a request; what to reply, unless its data have to be fetched first, or pages of this
     /// process's to be brought.
     pub(super) fn execute<'a>(
         &mut self,
-        session: &mut Session<'a>,
-        request: &Request,
-        scratch: &mut Scratch,
+        session: &mut ResponderSession<'a>,
+        request: &RingRequest,
+        scratch: &mut MessageScratch,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-    ) -> Option<(Reply, u64)> {
+    ) -> Option<(PeerReply, u64)> {
         let brought = self.brought.take().filter(|brought| brought.0 == self.requests);
-        let pages = Pages::new(brought.map(|brought| (brought.1, brought.2)));
+        let pages = RequestPages::new(brought.map(|brought| (brought.1, brought.2)));
         // Where no thread can be started, nothing else is left than to wait.
         let given_up =
             matches!(self.fetch, FetchState::Over(at, (0, 0), None) if at == self.requests);

@@ -11,7 +11,7 @@ use crate::peers::process::barrier::{has_failed, heavy, is_asymmetric, light};
 use crate::peers::process::serving::{Serving, serves};
 use crate::peers::process::side::DeferredFetch;
 
-use super::super::incoming::Until;
+use super::super::incoming::TakeUntil;
 
 #[cfg(test)]
 thread_local! {
@@ -33,7 +33,7 @@ impl Device {
         let Some(peers) = &self.peers else { return };
         peers.saw_poll();
         // Threads that wait rely on those that poll for all messages.
-        let until = if peers.is_waited() { Until::Empty } else { Until::LongMessage };
+        let until = if peers.is_waited() { TakeUntil::Empty } else { TakeUntil::LongMessage };
         self.progress_until(peers, until);
     }
 
@@ -48,10 +48,10 @@ impl Device {
     /// Takes what others have sent; returns true if there was anything.
     pub(crate) fn progress(self: &Arc<Device>) -> bool {
         let Some(peers) = &self.peers else { return false };
-        self.progress_until(peers, Until::Empty)
+        self.progress_until(peers, TakeUntil::Empty)
     }
 
-    fn progress_until(self: &Arc<Device>, peers: &PeerProcesses, mut until: Until) -> bool {
+    fn progress_until(self: &Arc<Device>, peers: &PeerProcesses, mut until: TakeUntil) -> bool {
         let mut any = false;
         loop {
             host::point();
@@ -69,7 +69,7 @@ impl Device {
                 return any;
             }
             // Another thread relies on this one for all that is there.
-            until = Until::Empty;
+            until = TakeUntil::Empty;
         }
     }
 
@@ -78,7 +78,7 @@ impl Device {
     pub(in crate::fabric::process) fn progress_or_ask_again(self: &Arc<Device>) -> bool {
         let Some(peers) = &self.peers else { return false };
         if let Some(progress) = peers.progress.try_lock() {
-            let any = self.progress_with(peers, progress, Until::Empty);
+            let any = self.progress_with(peers, progress, TakeUntil::Empty);
             return self.progress() || any;
         }
         host::point();
@@ -96,7 +96,7 @@ impl Device {
         self: &Arc<Device>,
         peers: &PeerProcesses,
         mut progress: Guard<'_, ProgressEngine>,
-        mut until: Until,
+        mut until: TakeUntil,
     ) -> bool {
         // A request may map memory, or end sessions: descriptors are closed.
         let _uncancelled = Uncancelled::new();
@@ -104,12 +104,12 @@ impl Device {
         if peers.look_again.load(Ordering::Relaxed) {
             // AcqRel: what was put before it was asked for is seen.
             peers.look_again.swap(false, Ordering::AcqRel);
-            until = Until::Empty;
+            until = TakeUntil::Empty;
         }
         let knew = has_failed();
         let any = match until {
-            Until::Empty => progress.run(self, &mut deferred),
-            Until::LongMessage => progress.run_for_poll(self, &mut deferred),
+            TakeUntil::Empty => progress.run(self, &mut deferred),
+            TakeUntil::LongMessage => progress.run_for_poll(self, &mut deferred),
         };
         let broken = core::mem::take(&mut progress.broken);
         let may_run = |pid| !serves() || peers.workers.has_room(pid);

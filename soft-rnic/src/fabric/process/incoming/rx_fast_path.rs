@@ -4,29 +4,29 @@
 //! [the other end's](super::super::remote::tx_fast_path); 1,240 and 2,375 without this module.
 
 use crate::copy;
-use crate::engine::responder::Session;
-use crate::engine::responder::run::Run;
-use crate::memory::mr_table::Held;
-use crate::memory::span::{Hold, Span};
+use crate::engine::responder::ResponderSession;
+use crate::engine::responder::run::MessageRun;
+use crate::memory::mr_table::HeldRegion;
+use crate::memory::span::{Hold, MemSpan};
 use crate::objects::cq::CqWriter;
-use crate::queues::outcome::Reply;
-use crate::queues::qp_state::Transport;
+use crate::queues::outcome::PeerReply;
+use crate::queues::qp_state::QpTransport;
 
 use crate::peers::process::directory::slot_of;
 use crate::peers::process::ring::{
-    BODY, Broken, PayloadLocation, ReplyEntry, Request, SOLICITED, WANTS_REPLY, What,
+    BODY, Broken, EntryOp, PayloadLocation, ReplyEntry, RingRequest, SOLICITED, WANTS_REPLY,
 };
-use crate::peers::process::side::Side;
+use crate::peers::process::side::ReadSide;
 
-impl Side {
+impl ReadSide {
     /// The fast path of [`execute`](Self::execute), for short plain messages of one queue
     /// pair, at most `left`: what they share is looked up once, and none of the checks is left
     /// out. The first one that is anything else, or would not succeed, is left to the long
     /// way. Returns true if there is another request, which has been read then.
     pub(super) fn take_fast<'a>(
         &mut self,
-        request: &mut Request,
-        session: &mut Session<'a>,
+        request: &mut RingRequest,
+        session: &mut ResponderSession<'a>,
         hold: Hold<'_>,
         writer: &mut CqWriter<'a>,
         left: &mut u32,
@@ -35,12 +35,13 @@ impl Side {
         let expects = session.expects(from, session.responder.psn);
         let responder = &mut *session.responder;
         let known = slot_of(from) == self.pair.slot && request.generation == responder.generation;
-        if !expects || !known || peer.transport != Transport::Rc {
+        if !expects || !known || peer.transport != QpTransport::Rc {
             return Ok(true);
         }
-        let (mut taker, mut buffers) = (None, Held::new(hold));
+        let (mut taker, mut buffers) = (None, HeldRegion::new(hold));
         let consumer = &mut responder.consumer;
-        let mut run = Run::open(peer, consumer, from, *left, writer, &mut taker, &mut buffers);
+        let mut run =
+            MessageRun::open(peer, consumer, from, *left, writer, &mut taker, &mut buffers);
         let (to, generation, incarnation) = (request.to, request.generation, request.incarnation);
         while run.left() > 0 && request.number == responder.number {
             // SAFETY: some are left.
@@ -67,18 +68,21 @@ impl Side {
 
     /// Replies that a SEND is done.
     #[inline(always)]
-    fn done(&mut self, request: &Request) {
-        let Request { from: to, number, incarnation, .. } = *request;
+    fn done(&mut self, request: &RingRequest) {
+        let RingRequest { from: to, number, incarnation, .. } = *request;
         match &mut self.held {
             Some(held)
                 if (held.to, held.incarnation) == (to, incarnation)
-                    && held.verdict == Reply::Done =>
+                    && held.verdict == PeerReply::Done =>
             {
                 held.number = number;
             }
             _ => {
-                let verdict = Reply::Done;
-                self.reply(ReplyEntry { to, number, incarnation, verdict, value: 0 }, What::Send);
+                let verdict = PeerReply::Done;
+                self.reply(
+                    ReplyEntry { to, number, incarnation, verdict, value: 0 },
+                    EntryOp::Send,
+                );
             }
         }
     }
@@ -86,8 +90,8 @@ impl Side {
 
 /// Reports whether a request is a plain SEND of a few bytes, which waits for its reply.
 #[inline]
-pub(super) fn is_short(request: &Request) -> bool {
-    let plain = request.what == What::Send && request.location == PayloadLocation::Body;
+pub(super) fn is_short(request: &RingRequest) -> bool {
+    let plain = request.what == EntryOp::Send && request.location == PayloadLocation::Body;
     let flags = request.flags & !SOLICITED == WANTS_REPLY;
     plain && flags && request.len.wrapping_sub(1) < BODY as u32
 }
@@ -98,7 +102,7 @@ pub(super) fn is_short(request: &Request) -> bool {
 /// # Safety
 /// `len` bytes, of at most a body, can be written at `to`.
 #[inline(always)]
-unsafe fn lay(to: Span<'_>, body: &[u64; 4], len: usize) {
+unsafe fn lay(to: MemSpan<'_>, body: &[u64; 4], len: usize) {
     let (is_shared, to) = (to.is_shared(), to.ptr());
     if is_shared {
         // SAFETY: `len` bytes can be written at `to`, and are no more than `body` has: this

@@ -14,10 +14,10 @@ use rustix::io::Errno;
 
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Device, PeerProcesses, Qp};
-use crate::queues::outcome::Wait;
+use crate::queues::outcome::WaitCause;
 
 use crate::peers::process::directory::INDEX_BITS;
-use crate::peers::process::marker::Probe;
+use crate::peers::process::marker::MarkerProbe;
 use crate::peers::process::multicast::Next;
 use crate::peers::process::serving::{BLOCKED_RETRY_NS, Serving, serves};
 
@@ -113,7 +113,7 @@ impl Device {
 
 /// The slots of other processes that take part.
 fn marked(peers: &PeerProcesses) -> Result<Vec<u32>, Errno> {
-    let (mut probe, mut marked) = (Probe::new()?, Vec::new());
+    let (mut probe, mut marked) = (MarkerProbe::new()?, Vec::new());
     for slot in (0..peers.names.slots).filter(|slot| peers.is_foreign(slot << INDEX_BITS)) {
         if probe.sees(&peers.names, slot)? {
             marked.push(slot);
@@ -151,9 +151,9 @@ impl Qp {
     fn meet_members_later(&self) {
         let Some(mut sq) = self.sq_unless_blocked() else { return };
         let waits = &mut sq.requester.waits;
-        if matches!(waits, Some((Wait::Meeting, _))) {
+        if matches!(waits, Some((WaitCause::Meeting, _))) {
             let token = self.pd.context.device.arm(self.num, Some(BLOCKED_RETRY_NS));
-            *waits = Some((Wait::Delay, token));
+            *waits = Some((WaitCause::Delay, token));
         }
     }
 }

@@ -7,13 +7,13 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::objects::deferred_work::DeferredWork;
-use crate::objects::state::{Qp, Responder, Sq};
-use crate::queues::outcome::Wait;
-use crate::queues::qp_state::{State, Transport};
+use crate::objects::state::{Qp, ResponderState, Sq};
+use crate::queues::outcome::WaitCause;
+use crate::queues::qp_state::{QpTransport, QueuePairState};
 
-use crate::peers::process::directory::{Directory, QpEntry, slot_of};
+use crate::peers::process::directory::{ProcessDirectory, QpEntry, slot_of};
 use crate::peers::process::peer_not_found;
-use crate::peers::process::remote::Remote;
+use crate::peers::process::remote::RemotePeer;
 
 impl Qp {
     /// Publishes a new queue pair.
@@ -30,15 +30,15 @@ impl Qp {
     }
 
     /// It is connected anew; both locks are held.
-    pub(crate) fn connect(&self, sq: &mut Sq, responder: &mut Responder) {
+    pub(crate) fn connect(&self, sq: &mut Sq, responder: &mut ResponderState) {
         responder.generation = responder.generation.wrapping_add(1).max(1);
         responder.number = 0;
         let device = &self.pd.context.device;
         let Some(peers) = &device.peers else { return };
         let to = sq.requester.dest_qpn;
         let is_here = sq.requester.reaches_us && device.loops_by_memory();
-        let foreign = self.transport != Transport::Ud && is_here && peers.is_foreign(to);
-        sq.remote = foreign.then(|| Box::new(Remote::new(to, responder.generation as u8)));
+        let foreign = self.transport != QpTransport::Ud && is_here && peers.is_foreign(to);
+        sq.remote = foreign.then(|| Box::new(RemotePeer::new(to, responder.generation as u8)));
         if let Some(entry) = self.entry() {
             // Others find it when the state is published.
             entry.psn.store(responder.psn, Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl Qp {
     }
 
     /// Publishes what others may do with it; both locks are held.
-    pub(crate) fn publish_connection(&self, responder: &Responder) {
+    pub(crate) fn publish_connection(&self, responder: &ResponderState) {
         let Some(entry) = self.entry() else { return };
         entry.dest_qpn.store(responder.dest_qpn, Ordering::Relaxed);
         entry.access.store(responder.access, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl Qp {
         let Some(peers) = &device.peers else { return Ok(()) };
         let to_rtr = mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0
             && attr.qp_state == ibv_qp_state::IBV_QPS_RTR;
-        if to_rtr && self.transport == Transport::Ud {
+        if to_rtr && self.transport == QpTransport::Ud {
             // Any process may send to it.
             return device.start_progress_thread();
         }
@@ -100,7 +100,7 @@ impl Qp {
     /// The process that this queue pair's peer is in has been met, or is not there.
     pub(crate) fn met(self: &Arc<Qp>, is_there: bool, deferred: &mut DeferredWork) {
         let mut sq = self.sq.lock();
-        if !matches!(sq.requester.waits, Some((Wait::Meeting, _))) {
+        if !matches!(sq.requester.waits, Some((WaitCause::Meeting, _))) {
             return;
         }
         sq.requester.waits = None;
@@ -122,10 +122,12 @@ impl Qp {
 
 /// Reports whether a queue pair in this published state receives.
 fn receives(state: u32) -> bool {
-    [State::Rtr, State::Rts, State::Sqd, State::Sqe].iter().any(|s| *s as u32 == state)
+    [QueuePairState::Rtr, QueuePairState::Rts, QueuePairState::Sqd, QueuePairState::Sqe]
+        .iter()
+        .any(|s| *s as u32 == state)
 }
 
-impl Directory {
+impl ProcessDirectory {
     /// The queue pair with a number, if it receives now what `from` sends.
     pub(crate) fn receiver(&self, qpn: u32, transport: u32, from: u32) -> Option<&QpEntry> {
         let entry = self.qp(qpn);
@@ -134,7 +136,7 @@ impl Directory {
         let same = entry.transport.load(Ordering::Relaxed) == transport;
         let ours = entry.dest_qpn.load(Ordering::Relaxed) == from;
         // An unreliable connection accepts any sender.
-        let takes = ours || transport == crate::queues::qp_state::Transport::Uc as u32;
+        let takes = ours || transport == crate::queues::qp_state::QpTransport::Uc as u32;
         (open && same && takes).then_some(entry)
     }
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::responder::place::land;
-use crate::memory::span::Span;
+use crate::memory::span::MemSpan;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::{Qp, Sq};
-use crate::queues::outcome::{Outcome, Reply};
-use crate::queues::wqe;
-use crate::reason::Reason;
+use crate::queues::outcome::{PeerReply, WqeOutcome};
+use crate::queues::wqe::{Wqe, WqeRef};
+use crate::reason::WcReason;
 
-use crate::peers::process::pair::Pair;
-use crate::peers::process::remote::Remote;
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::remote::RemotePeer;
 use crate::peers::process::ring::ReplyEntry;
 
 impl Qp {
@@ -47,7 +47,7 @@ impl Qp {
         let mut execution = Execution::new();
         let mut parts = SqParts { requester, counters, scratch };
         let (before, verdict) = match reply.verdict {
-            Reply::Done => {
+            PeerReply::Done => {
                 remote.bound = remote.generation;
                 (nth + 1, None)
             }
@@ -61,9 +61,9 @@ impl Qp {
             let (wqe, len) = (request.wqe, request.len());
             self.check_execution(wqe);
             remote.sent -= 1;
-            let mut outcome = self.judge(parts.requester, Reply::Done, len);
+            let mut outcome = self.judge(parts.requester, PeerReply::Done, len);
             if wqe.op.is_atomic() && !self.land(&mut parts, &request, reply.value) {
-                outcome = Outcome::Failed(Reason::LocalGone);
+                outcome = WqeOutcome::Failed(WcReason::LocalGone);
             }
             self.settle(&mut parts, &mut execution, wqe, len, outcome);
             pending.pop();
@@ -74,7 +74,7 @@ impl Qp {
             let (wqe, len) = (request.wqe, request.len());
             self.answered(&mut parts, remote, verdict, wqe, len, &mut execution);
             // An unreliable transport takes any answer for success.
-            let ends = !self.transport.is_reliable() || matches!(verdict, Reply::Refused(_));
+            let ends = !self.transport.is_reliable() || matches!(verdict, PeerReply::Refused(_));
             if ends || self.state().flushes_sends() {
                 pending.pop();
             }
@@ -93,9 +93,9 @@ impl Qp {
     fn answered<'a>(
         self: &'a Arc<Qp>,
         parts: &mut SqParts<'_>,
-        remote: &mut Remote,
-        verdict: Reply,
-        wqe: &wqe::Wqe,
+        remote: &mut RemotePeer,
+        verdict: PeerReply,
+        wqe: &Wqe,
         len: u64,
         execution: &mut Execution<'a>,
     ) {
@@ -104,29 +104,29 @@ impl Qp {
         } else {
             remote.sent -= 1;
         }
-        if verdict == Reply::Again && self.transport.is_reliable() {
+        if verdict == PeerReply::Again && self.transport.is_reliable() {
             return;
         }
         let outcome = match self.judge(parts.requester, verdict, len) {
             // The other process has counted it.
-            Outcome::Dropped => Outcome::Done,
+            WqeOutcome::Dropped => WqeOutcome::Done,
             outcome => outcome,
         };
         self.settle(parts, execution, wqe, len, outcome);
     }
 
     /// Puts what an atomic has found where the request wants it. False if that has gone.
-    fn land(&self, parts: &mut SqParts<'_>, request: &wqe::Request<'_>, mut value: u64) -> bool {
+    fn land(&self, parts: &mut SqParts<'_>, request: &WqeRef<'_>, mut value: u64) -> bool {
         let room = &mut parts.scratch.local;
         let Ok(spans) = self.local(parts.requester, request, 8, room) else { return false };
-        let value = Span::of_words(core::slice::from_mut(&mut value));
+        let value = MemSpan::from_words(core::slice::from_mut(&mut value));
         // SAFETY: `self.local` has just checked the list, and `parts` is of a send queue that is
         // locked; the program accesses the list atomically only; `value` is ours.
         unsafe { land(&spans, 0, value) }.is_ok()
     }
 
     /// A process has died: what was on its way there has failed.
-    pub(crate) fn lose(self: &Arc<Qp>, pair: &Arc<Pair>, deferred: &mut DeferredWork) {
+    pub(crate) fn lose(self: &Arc<Qp>, pair: &Arc<ProcessPair>, deferred: &mut DeferredWork) {
         // A holder in a blocking section waits for no reply, and finds out when it is back.
         let Some(mut sq) = self.sq_unless_blocked() else { return };
         let Sq { remote, pending, .. } = &mut *sq;

@@ -2,30 +2,29 @@
 
 use verbs_sys::*;
 
-use crate::engine::link::Step;
-use crate::memory::span::{Span, Spans};
+use crate::engine::link::SendAttempt;
+use crate::memory::span::{MemSpan, Spans};
 use crate::objects::state::Qp;
-use crate::peers::process::remote::Remote;
+use crate::peers::process::remote::RemotePeer;
 use crate::peers::process::ring::{
-    HAS_IMM, INVALIDATES, JUDGE, Request, SOLICITED, WANTS_REPLY, What,
+    EntryOp, HAS_IMM, INVALIDATES, JUDGE, RingRequest, SOLICITED, WANTS_REPLY,
 };
-use crate::queues::outcome::{Outcome, Reply};
-use crate::queues::requester::Requester;
-use crate::queues::wqe;
-use crate::queues::wqe::Op;
-use crate::reason::Reason;
+use crate::queues::outcome::{PeerReply, WqeOutcome};
+use crate::queues::requester::RequesterState;
+use crate::queues::wqe::{SqOp, WqeRef};
+use crate::reason::WcReason;
 
-use super::super::out::{COPIED, COPIED_UNMAPPED, Out};
+use super::super::out::{COPIED, COPIED_UNMAPPED, OutRing};
 
 impl Qp {
     pub(super) fn send<const XRC: bool>(
         &self,
-        requester: &mut Requester,
+        requester: &mut RequesterState,
         local: &Spans<'_>,
-        remote: &Remote,
-        out: &mut Out<'_>,
-        request: &wqe::Request<'_>,
-    ) -> Step {
+        remote: &RemotePeer,
+        out: &mut OutRing<'_>,
+        request: &WqeRef<'_>,
+    ) -> SendAttempt {
         let len = request.len();
         // An unreliable queue pair takes silence for success: it waits only for what is not copied.
         let waits = self.transport.is_reliable() || len > COPIED || remote.sent > 0;
@@ -34,7 +33,7 @@ impl Qp {
             flags |= WANTS_REPLY;
         }
         let to = requester.dest_qpn;
-        let mut sent = Request { len: len as u32, ..self.request(remote, request, to, flags) };
+        let mut sent = RingRequest { len: len as u32, ..self.request(remote, request, to, flags) };
         // Inline data lie in the queue, which the peer cannot read: they are copied, however
         // many they are.
         let stays = len > COPIED && !request.wqe.inline && self.stays(request.sges, len, local);
@@ -47,13 +46,13 @@ impl Qp {
             }
         };
         if !is_put {
-            return Step::Later;
+            return SendAttempt::Later;
         }
         requester.started = true;
         if waits {
-            return Step::Sent;
+            return SendAttempt::Sent;
         }
-        Step::Ended(self.judge(requester, Reply::Done, len))
+        SendAttempt::Ended(self.judge(requester, PeerReply::Done, len))
     }
 
     /// Reports whether a long message stays where it is, for the peer to copy.
@@ -69,49 +68,49 @@ impl Qp {
     /// out an atomic that cannot be carried out here.
     pub(super) fn refer<const XRC: bool>(
         &self,
-        requester: &Requester,
+        requester: &RequesterState,
         local: &Spans<'_>,
-        remote: &Remote,
-        out: &mut Out<'_>,
-        request: &wqe::Request<'_>,
-    ) -> Step {
+        remote: &RemotePeer,
+        out: &mut OutRing<'_>,
+        request: &WqeRef<'_>,
+    ) -> SendAttempt {
         let (wqe, len) = (request.wqe, request.len() as u32);
         let mut operand = wqe.compare_add;
-        if wqe.op == Op::AtomicWrite && len == 8 {
-            let to = [Span::of_words(core::slice::from_mut(&mut operand))];
+        if wqe.op == SqOp::AtomicWrite && len == 8 {
+            let to = [MemSpan::from_words(core::slice::from_mut(&mut operand))];
             // SAFETY: the list has just been checked; the program accesses it atomically only.
             if unsafe { local.copy_to(&to) }.is_err() {
-                return Step::Ended(Outcome::Failed(Reason::LocalGone));
+                return SendAttempt::Ended(WqeOutcome::Failed(WcReason::LocalGone));
             }
         }
         let flags = flags_of(request) | WANTS_REPLY | JUDGE;
         let body = [wqe.remote_addr, operand, wqe.swap, wqe.rkey.into()];
         let to = requester.dest_qpn;
-        let mut sent = Request { body, len, ..self.request(remote, request, to, flags) };
+        let mut sent = RingRequest { body, len, ..self.request(remote, request, to, flags) };
         if XRC {
             sent.name_srq(request.srqn());
         }
-        if out.put(&sent) { Step::Sent } else { Step::Later }
+        if out.put(&sent) { SendAttempt::Sent } else { SendAttempt::Later }
     }
 
     #[inline(always)]
     pub(super) fn request(
         &self,
-        remote: &Remote,
-        request: &wqe::Request<'_>,
+        remote: &RemotePeer,
+        request: &WqeRef<'_>,
         to: u32,
         flags: u8,
-    ) -> Request {
+    ) -> RingRequest {
         let what = match request.wqe.op {
             // Those two go to no peer.
-            Op::Send | Op::BindMw | Op::LocalInv => What::Send,
-            Op::Write => What::Write,
-            Op::Read => What::Read,
-            Op::CompareSwap => What::CompareSwap,
-            Op::FetchAdd => What::FetchAdd,
-            Op::AtomicWrite => What::AtomicWrite,
+            SqOp::Send | SqOp::BindMw | SqOp::LocalInv => EntryOp::Send,
+            SqOp::Write => EntryOp::Write,
+            SqOp::Read => EntryOp::Read,
+            SqOp::CompareSwap => EntryOp::CompareSwap,
+            SqOp::FetchAdd => EntryOp::FetchAdd,
+            SqOp::AtomicWrite => EntryOp::AtomicWrite,
         };
-        Request {
+        RingRequest {
             what,
             flags,
             incarnation: remote.incarnation,
@@ -122,12 +121,12 @@ impl Qp {
             imm: request.wqe.imm.unwrap_or(0),
             // Of a write with immediate; what else has no data sets its own.
             body: [0, 0, request.wqe.remote_addr, request.wqe.rkey.into()],
-            ..Request::default()
+            ..RingRequest::default()
         }
     }
 }
 
-pub(super) fn flags_of(request: &wqe::Request<'_>) -> u8 {
+pub(super) fn flags_of(request: &WqeRef<'_>) -> u8 {
     let flag = |is: bool, flag: u8| if is { flag } else { 0 };
     flag(request.wqe.imm.is_some(), HAS_IMM)
         | flag(request.wqe.solicited, SOLICITED)

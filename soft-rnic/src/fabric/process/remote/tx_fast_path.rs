@@ -15,20 +15,20 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::memory::mr_table::Held;
-use crate::memory::span::{Copying, Hold, Span, copy_piece};
+use crate::memory::mr_table::HeldRegion;
+use crate::memory::span::{BufferOwnership, Hold, MemSpan, copy_piece};
 use crate::objects::state::{Qp, Sq};
-use crate::peers::process::pair::Pair;
-use crate::peers::process::remote::Remote;
+use crate::peers::process::pair::ProcessPair;
+use crate::peers::process::remote::RemotePeer;
 use crate::peers::process::ring::{
-    HALF, PayloadLocation, Request, Requests, SOLICITED, WANTS_REPLY, What,
+    EntryOp, HALF, PayloadLocation, RequestWriter, RingRequest, SOLICITED, WANTS_REPLY,
 };
-use crate::queues::pending::Pending;
-use crate::queues::qp_state::{State, Transport};
-use crate::queues::requester::Requester;
+use crate::queues::pending::PendingWqes;
+use crate::queues::qp_state::{QpTransport, QueuePairState};
+use crate::queues::requester::RequesterState;
 use crate::queues::wqe::{Wqe, plain};
 
-use super::super::out::Out;
+use super::super::out::OutRing;
 
 /// Sends the short plain messages at the front of a list, and returns the first request that
 /// was not sent. The send queue's lock is held.
@@ -54,7 +54,7 @@ pub(crate) unsafe fn send_fast(
 unsafe fn send(qp: &Arc<Qp>, sq: &mut Sq, wr: *mut ibv_send_wr) -> *mut ibv_send_wr {
     let Sq { requester, pending, remote, scratch, .. } = sq;
     let Some(remote) = remote.as_deref_mut() else { return wr };
-    let may_send = qp.transport == Transport::Rc && qp.state() == State::Rts;
+    let may_send = qp.transport == QpTransport::Rc && qp.state() == QueuePairState::Rts;
     // What was posted before goes first.
     let is_next = remote.sent == pending.len() && requester.waits.is_none();
     if !may_send || !is_next || remote.generation == 0 {
@@ -73,9 +73,9 @@ unsafe fn send(qp: &Arc<Qp>, sq: &mut Sq, wr: *mut ibv_send_wr) -> *mut ibv_send
 /// The state that the fast path changes.
 struct TxFastPath<'r> {
     qp: &'r Qp,
-    requester: &'r mut Requester,
-    pending: &'r mut Pending,
-    remote: &'r mut Remote,
+    requester: &'r mut RequesterState,
+    pending: &'r mut PendingWqes,
+    remote: &'r mut RemotePeer,
 }
 
 impl TxFastPath<'_> {
@@ -83,7 +83,7 @@ impl TxFastPath<'_> {
     /// As [`send_fast`].
     unsafe fn go(
         &mut self,
-        pair: &Pair,
+        pair: &ProcessPair,
         hold: Hold<'_>,
         mut wr: *mut ibv_send_wr,
     ) -> *mut ibv_send_wr {
@@ -92,10 +92,10 @@ impl TxFastPath<'_> {
         }
         // Relaxed: a count that guards no memory.
         let used = self.requester.posted.wrapping_sub(self.qp.freed.load(Ordering::Relaxed));
-        let mut out = Out::new(pair);
+        let mut out = OutRing::new(pair);
         let (requests, slots) = out.slots();
         let mut left = slots.min(self.qp.cap.max_send_wr.saturating_sub(used));
-        let mut region = Held::new(hold);
+        let mut region = HeldRegion::new(hold);
         while left > 0 && !wr.is_null() {
             // SAFETY: requests of the caller's list, for which there is room.
             let Some(rest) = (unsafe { self.entry(pair, requests, &mut region, &*wr, &mut left) })
@@ -116,9 +116,9 @@ impl TxFastPath<'_> {
     #[inline(always)]
     unsafe fn entry(
         &mut self,
-        pair: &Pair,
-        requests: &mut Requests,
-        region: &mut Held<'_>,
+        pair: &ProcessPair,
+        requests: &mut RequestWriter,
+        region: &mut HeldRegion<'_>,
         request: &ibv_send_wr,
         left: &mut u32,
     ) -> Option<*mut ibv_send_wr> {
@@ -138,8 +138,8 @@ impl TxFastPath<'_> {
                 *left -= 1;
             }
         }
-        let mut sent = Request {
-            what: What::Send,
+        let mut sent = RingRequest {
+            what: EntryOp::Send,
             flags: WANTS_REPLY | if first.solicited { SOLICITED } else { 0 },
             location: PayloadLocation::Body,
             incarnation: self.remote.incarnation,
@@ -149,7 +149,7 @@ impl TxFastPath<'_> {
             number,
             len: first.len,
             body,
-            ..Request::default()
+            ..RingRequest::default()
         };
         if let Some(second) = second {
             sent.join(second.len, second.solicited);
@@ -166,10 +166,10 @@ impl TxFastPath<'_> {
     #[inline(always)]
     unsafe fn message(
         &mut self,
-        region: &mut Held<'_>,
+        region: &mut HeldRegion<'_>,
         request: &ibv_send_wr,
         body: &mut [u64],
-    ) -> Option<Sent> {
+    ) -> Option<FastMessage> {
         let qp = self.qp;
         let most = size_of_val(body);
         // SAFETY: `request` is valid: this function's contract (see # Safety).
@@ -179,11 +179,13 @@ impl TxFastPath<'_> {
         let wqe = Wqe::plain(request, qp.sig_all, position);
         // SAFETY: `request` is valid (this function's contract), and `sge` is its only entry, which
         // `plain` has returned.
-        let from = unsafe { region.of(qp, request, sge) }?;
-        let sent = Sent { len, solicited: wqe.solicited };
+        let from = unsafe { region.plain_span(qp, request, sge) }?;
+        let sent = FastMessage { len, solicited: wqe.solicited };
         // SAFETY: the piece was checked, or is the caller's inline data, and the device's until it
         // completes; the body is ours, and as long at least.
-        unsafe { copy_piece(Span::of_words(body), from, len as usize, Copying::Owned) };
+        unsafe {
+            copy_piece(MemSpan::from_words(body), from, len as usize, BufferOwnership::Owned)
+        };
         // SAFETY: inline data are no longer than they may be.
         unsafe { self.pending.push_one(wqe, sge) };
         self.remote.next = self.remote.next.wrapping_add(1);
@@ -194,7 +196,7 @@ impl TxFastPath<'_> {
 }
 
 /// A message that goes with its request.
-struct Sent {
+struct FastMessage {
     len: u32,
     solicited: bool,
 }

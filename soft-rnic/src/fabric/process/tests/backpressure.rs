@@ -5,7 +5,7 @@ use super::*;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::peers::process::ring::REQUESTS;
-use crate::queues::outcome::Wait;
+use crate::queues::outcome::WaitCause;
 
 /// A made-up peer with this slot, which has been met, and a queue pair for datagrams to it.
 struct Datagrams {
@@ -18,7 +18,7 @@ struct Datagrams {
 impl Datagrams {
     fn to(slot: u32) -> Datagrams {
         let process = Sleeper::new();
-        let peer = Wild::of(slot, process.pid());
+        let peer = Wild::at_slot(slot, process.pid());
         peer.met();
         let qp = connected_to(ibv_qp_type::IBV_QPT_UD, far(slot));
         let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
@@ -79,7 +79,7 @@ impl Datagrams {
     }
 
     fn waits(&self) -> bool {
-        matches!(self.qp.sq.lock().requester.waits, Some((Wait::Room, _)))
+        matches!(self.qp.sq.lock().requester.waits, Some((WaitCause::Room, _)))
     }
 
     fn dropped(&self) -> u64 {

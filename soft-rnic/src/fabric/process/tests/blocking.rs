@@ -6,7 +6,7 @@ use super::*;
 use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::queues::outcome::Wait;
+use crate::queues::outcome::WaitCause;
 use crate::testing::unfilled::Unfilled;
 
 /// A key of the peer's, of a page that is not filled.
@@ -14,7 +14,7 @@ const KEY: u32 = 1;
 
 /// A peer that is said to be this process, and a queue pair to it.
 pub(super) fn attached(n: u32, addr: u64) -> (Wild, Arc<Qp>) {
-    let peer = Wild::of(slot(n), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(n), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(n)));
     peer.known();
     peer.receive_from(&qp);
@@ -116,7 +116,7 @@ fn a_deadline_during_a_blocked_post_is_checked_again() {
     let device = crate::objects::device::default_device();
     let token = device.arm(qp.num, None);
     let mut sq = qp.sq.lock();
-    sq.requester.waits = Some((Wait::Room, token));
+    sq.requester.waits = Some((WaitCause::Room, token));
     let section = qp.enter_blocking();
     let (report, reports) = channel();
     let timer = Arc::clone(&qp);

@@ -6,7 +6,7 @@ use std::os::fd::IntoRawFd;
 use super::*;
 use crate::fabric::process::out::{COPIED, COPIED_UNMAPPED};
 use crate::objects::deferred_work::DeferredWork;
-use crate::peers::process::ring::{PayloadLocation, Request, read_request};
+use crate::peers::process::ring::{PayloadLocation, RingRequest, read_request};
 
 /// Slot of the made-up peer.
 const COPIES: u32 = 67;
@@ -43,7 +43,7 @@ fn location(peer: &Wild, qp: &Arc<Qp>, (at, lkey): (*mut u8, u32), len: u64) -> 
         (wr.opcode, wr.sg_list, wr.num_sge) = (ibv_wr_opcode::IBV_WR_SEND, &mut sge, 1);
         assert_eq!(ibv_post_send(qp.as_abi(), &mut wr, &mut null_mut()), 0);
     }
-    let mut request = Request::default();
+    let mut request = RingRequest::default();
     assert!(read_request(&peer.pair.outgoing, index, &mut request).unwrap());
     assert_eq!(u64::from(request.len), len);
     request.location
@@ -52,7 +52,7 @@ fn location(peer: &Wild, qp: &Arc<Qp>, (at, lkey): (*mut u8, u32), len: u64) -> 
 #[test]
 fn long_messages_stay_where_the_peer_can_map_them() {
     use PayloadLocation::{Data, Regions};
-    let peer = Wild::of(slot(COPIES), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(COPIES), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(COPIES)));
     peer.known();
     peer.receive_from(&qp);
@@ -74,7 +74,7 @@ fn long_messages_stay_where_the_peer_can_map_them() {
 
 #[test]
 fn empty_polls_yield_to_a_peer_polling_on_their_processor() {
-    let mut peer = Wild::of(slot(COPIES + 1), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(COPIES + 1), rustix::process::getpid());
     let device = crate::objects::device::default_device();
     let peers = device.peers.as_ref().unwrap();
     // A thread that stays where it is.

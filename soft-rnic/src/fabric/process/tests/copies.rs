@@ -4,15 +4,15 @@ use super::*;
 use crate::memory::span::plain;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, What, reply_at};
-use crate::queues::outcome::Reply;
+use crate::peers::process::ring::{EntryOp, PayloadLocation, WANTS_REPLY, reply_at};
+use crate::queues::outcome::PeerReply;
 
 /// Only this process accesses it.
 const PRIVATE: i32 = 1;
 
 /// A peer, and a queue pair to it whose receive buffers no peer may access.
 fn private(n: u32) -> (Wild, Arc<Qp>) {
-    let peer = Wild::of(slot(n), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(n), rustix::process::getpid());
     let qp = connected_with(ibv_qp_type::IBV_QPT_RC, far(slot(n)), PRIVATE);
     peer.known();
     peer.receive_from(&qp);
@@ -21,7 +21,7 @@ fn private(n: u32) -> (Wild, Arc<Qp>) {
 
 /// Takes a message of 100 bytes that lies there; the bytes that were copied plainly.
 fn taken(peer: &mut Wild, qp: &Qp, location: PayloadLocation, pieces: u64) -> usize {
-    let kinds = u32::from_le_bytes([What::Send as u8, WANTS_REPLY, location as u8, 1]);
+    let kinds = u32::from_le_bytes([EntryOp::Send as u8, WANTS_REPLY, location as u8, 1]);
     let parties = u64::from(qp.num) | u64::from(far(peer.pair.slot)) << 32;
     let generation = qp.responder.lock().generation.into();
     let words = [u64::from(kinds) << 32, parties, generation, 100 << 32, 0, pieces, 0, 0];
@@ -31,7 +31,7 @@ fn taken(peer: &mut Wild, qp: &Qp, location: PayloadLocation, pieces: u64) -> us
     peer.progress.run(&crate::objects::device::default_device(), &mut deferred);
     deferred.run();
     let reply = reply_at(&peer.pair.outgoing, 0).unwrap().unwrap();
-    assert_eq!(reply.verdict, Reply::Done);
+    assert_eq!(reply.verdict, PeerReply::Done);
     plain::bytes()
 }
 

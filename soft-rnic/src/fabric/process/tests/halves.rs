@@ -4,27 +4,27 @@ use super::*;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
 use crate::peers::process::ring::{
-    Broken, HAS_IMM, JUDGE, PayloadLocation, Request, Requests, SOLICITED, WANTS_REPLY, What,
-    is_request_at, read_request, reply_at,
+    Broken, EntryOp, HAS_IMM, JUDGE, PayloadLocation, RequestWriter, RingRequest, SOLICITED,
+    WANTS_REPLY, is_request_at, read_request, reply_at,
 };
-use crate::queues::outcome::Reply;
+use crate::queues::outcome::PeerReply;
 
 /// The entry of two messages, of 16 bytes and 3.
-fn halves() -> Request {
-    let (what, flags) = (What::Send, WANTS_REPLY);
+fn halves() -> RingRequest {
+    let (what, flags) = (EntryOp::Send, WANTS_REPLY);
     let (number, len, body) = (6, 16, [1, 2, 3, 4]);
-    let mut request = Request { what, flags, number, len, body, ..Request::default() };
+    let mut request = RingRequest { what, flags, number, len, body, ..RingRequest::default() };
     request.join(3, true);
     request
 }
 
 /// Puts a request into a ring, and returns what is read of its entry.
-fn read(request: &Request) -> Result<Request, Broken> {
+fn read(request: &RingRequest) -> Result<RingRequest, Broken> {
     let rings: Mapped<Rings> = Mapped::create("test").unwrap();
-    let mut requests = Requests::default();
+    let mut requests = RequestWriter::default();
     requests.put(&rings, request, None);
     assert!(requests.publish(&rings));
-    let mut read = Request::default();
+    let mut read = RingRequest::default();
     assert!(read_request(&rings, 0, &mut read)?);
     Ok(read)
 }
@@ -32,7 +32,7 @@ fn read(request: &Request) -> Result<Request, Broken> {
 #[test]
 fn an_entry_of_two_is_read_as_one_message_after_the_other() {
     let mut read = read(&halves()).unwrap();
-    let said = |r: &Request| (r.location, r.number, r.len, r.flags, [r.body[0], r.body[1]]);
+    let said = |r: &RingRequest| (r.location, r.number, r.len, r.flags, [r.body[0], r.body[1]]);
     assert_eq!(said(&read), (PayloadLocation::Body, 6, 16, WANTS_REPLY, [1, 2]));
     assert!(!read.is_second() && read.go_on() && read.is_second());
     assert_eq!(said(&read), (PayloadLocation::Body, 7, 3, WANTS_REPLY | SOLICITED, [3, 4]));
@@ -43,16 +43,16 @@ fn an_entry_of_two_is_read_as_one_message_after_the_other() {
 fn malformed_halves_of_a_request_are_refused() {
     let halves = halves();
     let wrong = [
-        Request { what: What::Write, ..halves },
-        Request { what: What::Datagram, ..halves },
-        Request { flags: 0, ..halves },
-        Request { flags: WANTS_REPLY | HAS_IMM, ..halves },
-        Request { flags: WANTS_REPLY | JUDGE, ..halves },
-        Request { len: 0, ..halves },
-        Request { len: 17, ..halves },
-        Request { imm: 0, ..halves },
-        Request { imm: 17, ..halves },
-        Request { imm: 1 << 30 | 3, ..halves },
+        RingRequest { what: EntryOp::Write, ..halves },
+        RingRequest { what: EntryOp::Datagram, ..halves },
+        RingRequest { flags: 0, ..halves },
+        RingRequest { flags: WANTS_REPLY | HAS_IMM, ..halves },
+        RingRequest { flags: WANTS_REPLY | JUDGE, ..halves },
+        RingRequest { len: 0, ..halves },
+        RingRequest { len: 17, ..halves },
+        RingRequest { imm: 0, ..halves },
+        RingRequest { imm: 17, ..halves },
+        RingRequest { imm: 1 << 30 | 3, ..halves },
     ];
     for request in wrong {
         assert!(read(&request).is_err(), "{request:?}");
@@ -71,7 +71,7 @@ fn both_messages_of_an_entry_are_received_and_answered_as_one() {
     peer.progress.run(&crate::objects::device::default_device(), &mut deferred);
     deferred.run();
     let reply = reply_at(&peer.pair.outgoing, 0).unwrap().unwrap();
-    assert_eq!((reply.verdict, reply.number), (Reply::Done, 1));
+    assert_eq!((reply.verdict, reply.number), (PeerReply::Done, 1));
     assert_eq!(received(&qp), [16, 5]);
     assert_eq!(peer.pair.outgoing.requests_read.load(Ordering::Relaxed), 1);
 }
@@ -133,7 +133,7 @@ fn no_message_of_an_entry_is_executed_twice() {
     deferred.run();
     let replies = (0..).map_while(|at| reply_at(&peer.pair.outgoing, at).unwrap());
     let replies: Vec<_> = replies.collect();
-    assert!(replies.iter().all(|reply| reply.verdict == Reply::Done), "{replies:?}");
+    assert!(replies.iter().all(|reply| reply.verdict == PeerReply::Done), "{replies:?}");
     assert_eq!(u64::from(replies.last().unwrap().number) + 1, number);
     let lens = core::iter::repeat_with(|| received(&qp)).take_while(|lens| !lens.is_empty());
     assert_eq!(lens.flatten().count() as u64, number);

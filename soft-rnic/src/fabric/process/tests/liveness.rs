@@ -43,7 +43,7 @@ fn writes_to_a_process_that_has_died_fail() {
 #[test]
 fn writes_to_a_dead_process_without_a_word_fail() {
     let mut process = Sleeper::new();
-    let peer = Wild::of(slot(112), process.pid());
+    let peer = Wild::at_slot(slot(112), process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(112)));
     peer.known();
     peer.receive_from(&qp);

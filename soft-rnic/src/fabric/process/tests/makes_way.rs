@@ -35,7 +35,7 @@ fn polls(device: &Arc<Device>, n: u32) -> u32 {
 
 #[test]
 fn one_in_so_many_polls_that_find_nothing_makes_way_for_a_copy() {
-    let peer = Wild::of(slot(94), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(94), rustix::process::getpid());
     let device = device_of(&peer);
     assert_eq!(polls(&device, 2 * MAKES_WAY), 0, "nothing is copied");
     fetch(&device, FetchState::UnderWay);
@@ -51,7 +51,7 @@ fn one_in_so_many_polls_that_find_nothing_makes_way_for_a_copy() {
 
 #[test]
 fn polls_make_way_for_a_peer_that_reads_a_message_where_it_lies() {
-    let peer = Wild::of(slot(95), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(95), rustix::process::getpid());
     let device = device_of(&peer);
     peer.rings.reads.store(1, Ordering::Relaxed);
     assert_eq!(polls(&device, 2 * MAKES_WAY), 2);
@@ -63,7 +63,7 @@ fn polls_make_way_for_a_peer_that_reads_a_message_where_it_lies() {
 /// device's: one of the program's may hold on to its processor.
 #[test]
 fn polls_yield_to_the_progress_thread_and_to_workers() {
-    let peer = Wild::of(slot(96), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(96), rustix::process::getpid());
     let device = device_of(&peer);
     let peers = peers(&device);
     let works = || peers.progress_thread_works();

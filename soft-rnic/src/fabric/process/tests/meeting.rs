@@ -4,22 +4,22 @@
 use std::sync::mpsc::channel;
 
 use super::*;
-use crate::objects::state::Kind;
+use crate::objects::state::ExecutionMode;
 use crate::peers::process::multicast::Next;
-use crate::peers::process::names::Names;
-use crate::peers::process::rendezvous::Here;
+use crate::peers::process::names::SocketNames;
+use crate::peers::process::rendezvous::LocalProcess;
 use crate::peers::process::serving::Serving;
 use crate::queues::address::MULTICAST_QPN;
 
 const LONG: Duration = Duration::from_secs(60);
 
 /// A slot that no made-up peer has: it may be met by the device of other tests.
-fn claim() -> Here {
-    Here::claim(&Names::default(), slot(200).into(), 8).unwrap()
+fn claim() -> LocalProcess {
+    LocalProcess::claim(&SocketNames::default(), slot(200).into(), 8).unwrap()
 }
 
 fn new_device() -> Arc<Device> {
-    let device = Device::new("test", 0, Kind::Synchronous);
+    let device = Device::new("test", 0, ExecutionMode::Synchronous);
     assert!(peers(&device).here.set(Ok(claim())).is_ok());
     device
 }
@@ -29,7 +29,7 @@ fn peers(device: &Device) -> &PeerProcesses {
 }
 
 /// A process that takes part, and answers nothing.
-fn silent() -> Here {
+fn silent() -> LocalProcess {
     let here = claim();
     here.marker.show().unwrap();
     here

@@ -4,33 +4,35 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::peers::process::directory::GroupBit;
-use crate::peers::process::ring::{DATA, PayloadLocation, REQUESTS, Request, What, read_request};
-use crate::queues::address::{Gid, MULTICAST_QPN};
+use crate::peers::process::ring::{
+    DATA, EntryOp, PayloadLocation, REQUESTS, RingRequest, read_request,
+};
+use crate::queues::address::{GidBytes, MULTICAST_QPN};
 
 /// First slot of the made-up peers.
 const MULTICAST: u32 = 100;
 
 /// The group of a test, which no other process has.
-fn group(n: u8) -> Gid {
+fn group(n: u8) -> GidBytes {
     let [a, b, c, d] = std::process::id().to_be_bytes();
     [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 1, a, b, c, d, 0, n]
 }
 
 /// A queue pair that sends to a group, and peers that may have members of it.
-struct Sender<const PEERS: usize> {
+struct GroupSender<const PEERS: usize> {
     qp: Arc<Qp>,
     ah: *mut ibv_ah,
     peers: [Wild; PEERS],
     _process: Sleeper,
 }
 
-impl<const PEERS: usize> Sender<PEERS> {
+impl<const PEERS: usize> GroupSender<PEERS> {
     /// The peers have slots from this one on.
-    fn to(gid: Gid, first: u32) -> Self {
+    fn to(gid: GidBytes, first: u32) -> Self {
         // No message waits for other processes to be met, by another test's thread.
         assert_eq!(crate::objects::device::default_device().take_part(), Ok(()));
         let process = Sleeper::new();
-        let peers = core::array::from_fn(|n| Wild::of(slot(first + n as u32), process.pid()));
+        let peers = core::array::from_fn(|n| Wild::at_slot(slot(first + n as u32), process.pid()));
         peers.iter().for_each(Wild::known);
         let qp = connected_to(ibv_qp_type::IBV_QPT_UD, 0);
         let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
@@ -38,7 +40,7 @@ impl<const PEERS: usize> Sender<PEERS> {
         // SAFETY: the domain is alive, and so are the attributes.
         let ah = unsafe { (crate::table().create_ah)((*qp.as_abi()).pd, &mut attr) };
         assert!(!ah.is_null());
-        Sender { qp, ah, peers, _process: process }
+        GroupSender { qp, ah, peers, _process: process }
     }
 
     /// Posts a message of no bytes; returns true if it has completed.
@@ -59,7 +61,7 @@ impl<const PEERS: usize> Sender<PEERS> {
     }
 }
 
-impl<const PEERS: usize> Sender<PEERS> {
+impl<const PEERS: usize> GroupSender<PEERS> {
     /// A peer reads up to there.
     fn read(&self, peer: usize, all: u32) {
         self.peers[peer].rings.requests_read.store(all, Ordering::Relaxed);
@@ -85,22 +87,22 @@ impl<const PEERS: usize> Sender<PEERS> {
 }
 
 /// The request at an index of the ring to a peer.
-fn at(peer: &Wild, index: u32) -> Option<Request> {
-    let mut request = Request::default();
+fn at(peer: &Wild, index: u32) -> Option<RingRequest> {
+    let mut request = RingRequest::default();
     read_request(&peer.pair.outgoing, index, &mut request).unwrap().then_some(request)
 }
 
 #[test]
 fn a_message_to_a_group_goes_to_processes_whose_filter_has_it() {
     let gid = group(1);
-    let sender = Sender::<3>::to(gid, MULTICAST);
+    let sender = GroupSender::<3>::to(gid, MULTICAST);
     let [without, with, dead] = &sender.peers;
     with.directory.publish_group(GroupBit::of(&gid), true);
     dead.directory.publish_group(GroupBit::of(&gid), true);
     dead.pair.declare_dead();
     assert!(sender.post(7));
     let request = at(with, 0).unwrap();
-    assert_eq!((request.what, request.from, request.to), (What::Multicast, sender.qp.num, 0));
+    assert_eq!((request.what, request.from, request.to), (EntryOp::Multicast, sender.qp.num, 0));
     assert_eq!((request.group(), request.imm, request.len), (gid, 7, 0));
     assert!(at(with, 1).is_none() && at(without, 0).is_none() && at(dead, 0).is_none());
     with.directory.publish_group(GroupBit::of(&gid), false);
@@ -111,7 +113,7 @@ fn a_message_to_a_group_goes_to_processes_whose_filter_has_it() {
 #[test]
 fn a_message_that_waits_for_room_goes_to_each_process_once() {
     let gid = group(2);
-    let mut sender = Sender::<3>::to(gid, MULTICAST + 3);
+    let mut sender = GroupSender::<3>::to(gid, MULTICAST + 3);
     sender.peers.sort_by_key(|peer| peer.pair.slot);
     for peer in &sender.peers {
         peer.directory.publish_group(GroupBit::of(&gid), true);
@@ -141,7 +143,7 @@ fn a_message_that_waits_for_room_goes_to_each_process_once() {
 #[test]
 fn an_undrained_ring_delays_group_messages_only_once() {
     let gid = group(5);
-    let mut sender = Sender::<1>::to(gid, MULTICAST + 7);
+    let mut sender = GroupSender::<1>::to(gid, MULTICAST + 7);
     sender.peers[0].directory.publish_group(GroupBit::of(&gid), true);
     assert_eq!(sender.fill(), REQUESTS);
     let overflowed = || crate::objects::device::default_device().counters().overflowed;
@@ -171,8 +173,8 @@ fn an_undrained_ring_delays_group_messages_only_once() {
 #[test]
 fn an_old_deadline_leaves_a_process_given_up() {
     let gid = group(7);
-    let mut sender = Sender::<1>::to(gid, MULTICAST + 9);
-    let other = Sender::<0>::to(gid, 0);
+    let mut sender = GroupSender::<1>::to(gid, MULTICAST + 9);
+    let other = GroupSender::<0>::to(gid, 0);
     sender.peers[0].directory.publish_group(GroupBit::of(&gid), true);
     assert_eq!(sender.fill(), REQUESTS);
     sender.read(0, REQUESTS / 8);
@@ -188,9 +190,9 @@ fn an_old_deadline_leaves_a_process_given_up() {
 }
 
 /// Returns the index behind the requests that were put into the ring to the first peer.
-fn at_end<const PEERS: usize>(sender: &Sender<PEERS>) -> u32 {
+fn at_end<const PEERS: usize>(sender: &GroupSender<PEERS>) -> u32 {
     let rings = &sender.peers[0].pair.outgoing;
-    let mut request = Request::default();
+    let mut request = RingRequest::default();
     let read = sender.peers[0].rings.requests_read.load(Ordering::Relaxed);
     let is_there = |index: &u32| matches!(read_request(rings, *index, &mut request), Ok(true));
     (read..).take_while(is_there).last().map_or(read, |index| index + 1)
@@ -199,7 +201,7 @@ fn at_end<const PEERS: usize>(sender: &Sender<PEERS>) -> u32 {
 #[test]
 fn group_messages_wait_for_a_process_that_reads_in_time() {
     let gid = group(6);
-    let mut sender = Sender::<1>::to(gid, MULTICAST + 8);
+    let mut sender = GroupSender::<1>::to(gid, MULTICAST + 8);
     sender.peers[0].directory.publish_group(GroupBit::of(&gid), true);
     assert_eq!(sender.fill(), REQUESTS);
     for turn in 1..10 {
@@ -216,8 +218,8 @@ fn group_messages_wait_for_a_process_that_reads_in_time() {
 
 /// The message of a peer.
 #[derive(Clone, Copy)]
-struct Said {
-    gid: Gid,
+struct PeerMessage {
+    gid: GidBytes,
     from: u32,
     location: PayloadLocation,
     len: u32,
@@ -226,9 +228,9 @@ struct Said {
 
 impl Wild {
     /// Sends a message to a group, and has it taken.
-    fn multicast(&mut self, said: Said) {
-        let kinds = u32::from_le_bytes([What::Multicast as u8, 0, said.location as u8, 0]);
-        let mut request = Request::default();
+    fn multicast(&mut self, said: PeerMessage) {
+        let kinds = u32::from_le_bytes([EntryOp::Multicast as u8, 0, said.location as u8, 0]);
+        let mut request = RingRequest::default();
         request.name_group(&said.gid);
         let words = [
             u64::from(kinds) << 32,
@@ -253,26 +255,26 @@ fn a_message_of_a_peer_reaches_the_members_if_it_is_sound() {
     let gid = group(3);
     let member = connected_to(ibv_qp_type::IBV_QPT_UD, 0);
     assert_eq!(member.attach_to_group(gid, 0), Ok(true));
-    let mut peer = Wild::of(slot(MULTICAST + 6), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(MULTICAST + 6), rustix::process::getpid());
     let from = far(peer.pair.slot);
-    let good = Said { gid, from, location: PayloadLocation::Data, len: 64, offset: 0 };
+    let good = PeerMessage { gid, from, location: PayloadLocation::Data, len: 64, offset: 0 };
     peer.multicast(good);
     assert_eq!(statuses(&member), [SUCCESS]);
     for said in [
-        Said { gid: group(4), ..good },
-        Said { from: member.num, ..good },
-        Said { location: PayloadLocation::Body, len: 8, ..good },
-        Said { location: PayloadLocation::Regions, ..good },
-        Said { len: 4_097, ..good },
-        Said { len: u32::MAX, ..good },
-        Said { offset: u64::from(DATA) - 63, ..good },
-        Said { offset: u64::MAX, ..good },
+        PeerMessage { gid: group(4), ..good },
+        PeerMessage { from: member.num, ..good },
+        PeerMessage { location: PayloadLocation::Body, len: 8, ..good },
+        PeerMessage { location: PayloadLocation::Regions, ..good },
+        PeerMessage { len: 4_097, ..good },
+        PeerMessage { len: u32::MAX, ..good },
+        PeerMessage { offset: u64::from(DATA) - 63, ..good },
+        PeerMessage { offset: u64::MAX, ..good },
     ] {
         peer.multicast(said);
         assert_eq!(statuses(&member), []);
     }
     assert!(!peer.pair.is_dead());
-    peer.multicast(Said { len: 4_096, ..good });
+    peer.multicast(PeerMessage { len: 4_096, ..good });
     assert_eq!(statuses(&member), [SUCCESS]);
     assert_eq!(member.detach_from_group(gid, 0), Ok(()));
     peer.multicast(good);

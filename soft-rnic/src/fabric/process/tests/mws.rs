@@ -4,10 +4,10 @@ use std::sync::mpsc::channel;
 
 use super::*;
 use crate::memory::mr_table::{LOCAL_WRITE, MW_BIND, MrTable, REMOTE_WRITE};
-use crate::memory::mws::Ending;
+use crate::memory::mws::BindingEnd;
 use crate::memory::span::SpanBuf;
-use crate::objects::mr::Region;
-use crate::objects::mw_table::{Asker, Bind};
+use crate::objects::mr::MrAttr;
+use crate::objects::mw_table::{Asker, BindRequest};
 use crate::objects::state::Device;
 
 /// A queue pair in RTS, with a window bound to it; and two others, which do nothing: the first one
@@ -164,7 +164,7 @@ impl Bound {
     }
 
     /// Ends the binding, as no request does.
-    pub(super) fn end(&self) -> Ending {
+    pub(super) fn end(&self) -> BindingEnd {
         // SAFETY: the window is alive.
         let index = unsafe { (*self.mw).handle };
         self.device.mrs.end_any(index, self.device.peers.as_ref()).unwrap()
@@ -318,13 +318,13 @@ fn a_look_up_finds_no_half_of_a_binding() {
     const BASE: u64 = 0x10_0000;
     let mrs = MrTable::default();
     let access = LOCAL_WRITE | REMOTE_WRITE | MW_BIND;
-    let region = Region { pd: 1, addr: BASE, iova: BASE, length: 1 << 20, access };
+    let region = MrAttr { pd: 1, addr: BASE, iova: BASE, length: 1 << 20, access };
     let lkey = mrs.insert(1, &region, None).unwrap();
     let new = mrs.add_mw(1, true).unwrap();
     let asker = Asker { qpn: 5, pd: 1, peer: 0 };
     let (id, key, access) = (new.id, new.key, REMOTE_WRITE);
-    let short = Bind { id, key, lkey, addr: BASE, length: 64, access };
-    let long = Bind { addr: BASE + (64 << 10), length: 64 << 10, ..short };
+    let short = BindRequest { id, key, lkey, addr: BASE, length: 64, access };
+    let long = BindRequest { addr: BASE + (64 << 10), length: 64 << 10, ..short };
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -354,7 +354,7 @@ fn a_look_up_finds_no_half_of_a_binding() {
 /// As above, in another process.
 #[test]
 fn a_look_up_in_the_directory_finds_no_half_of_a_registration() {
-    let directory: Mapped<Directory> = Mapped::create("test").unwrap();
+    let directory: Mapped<ProcessDirectory> = Mapped::create("test").unwrap();
     let of = |n: u64| {
         let mw = Some(PublishedMw { pd: 1, qpn: n as u32, region: n as u32 });
         PublishedRegion { iova: n, length: n, addr: n, mw, ..PublishedRegion::default() }

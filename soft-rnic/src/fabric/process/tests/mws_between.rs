@@ -16,7 +16,7 @@ const TYPE_2: ibv_mw_type = ibv_mw_type::IBV_MW_TYPE_2;
 /// A peer that has a queue pair, and its process.
 fn peer(n: u32) -> (Sleeper, Wild) {
     let process = Sleeper::new();
-    let peer = Wild::of(slot(n), process.pid());
+    let peer = Wild::at_slot(slot(n), process.pid());
     peer.directory.use_qp(far(slot(n)));
     (process, peer)
 }
@@ -70,7 +70,7 @@ fn the_peer_is_waited_for_however_long_it_stays() {
         assert_eq!(bound.poll(), None);
         host::thread::yield_now();
     }
-    assert_eq!(qp.state(), State::Rts);
+    assert_eq!(qp.state(), QueuePairState::Rts);
     // It leaves, and is inside for something else at once.
     drop(inside);
     let inside = word.enter(false);
@@ -236,7 +236,7 @@ fn work_behind_an_invalidation_delays_no_other_invalidation() {
         for (_, qp, key) in &all {
             // What is posted waits, as behind a message, until the thread that serves continues.
             let token = qp.pd.context.device.arm(qp.num, None);
-            qp.sq.lock().requester.waits = Some((crate::queues::outcome::Wait::Rnr, token));
+            qp.sq.lock().requester.waits = Some((crate::queues::outcome::WaitCause::Rnr, token));
             invalidate(qp, *key);
             blocking::post_writes(qp);
             let _serving = Serving::begin();

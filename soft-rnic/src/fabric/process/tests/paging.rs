@@ -6,10 +6,10 @@ use super::reading::{forget_receives, verdict};
 use super::*;
 use crate::memory::mr_table::ON_DEMAND;
 use crate::memory::published::PublishedRegion;
-use crate::peers::process::ring::{JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
+use crate::peers::process::ring::{EntryOp, JUDGE, PayloadLocation, WANTS_REPLY, reply_at};
 use crate::peers::process::serving::Serving;
 use crate::peers::process::side::DeferredFetch;
-use crate::queues::outcome::{Reply, Wait};
+use crate::queues::outcome::{PeerReply, WaitCause};
 use crate::testing::unfilled::Unfilled;
 
 const PAGE: usize = 4_096;
@@ -17,7 +17,7 @@ const REMOTE: u32 = 0xe;
 
 /// A peer, and a queue pair to it without receive requests.
 fn alone(n: u32, kind: ibv_qp_type) -> (Wild, Arc<Qp>) {
-    let peer = Wild::of(slot(n), rustix::process::getpid());
+    let peer = Wild::at_slot(slot(n), rustix::process::getpid());
     let qp = connected_to(kind, far(slot(n)));
     peer.receive_from(&qp);
     forget_receives(&qp);
@@ -43,9 +43,15 @@ fn receive(qp: &Arc<Qp>, wr_id: u64, addr: u64, len: usize) {
 }
 
 /// The peer's next request, of its queue pair's connection.
-fn ask(peer: &mut Wild, qp: &Qp, kinds: (What, u8, PayloadLocation), len: usize, body: [u64; 4]) {
+fn ask(
+    peer: &mut Wild,
+    qp: &Qp,
+    kinds: (EntryOp, u8, PayloadLocation),
+    len: usize,
+    body: [u64; 4],
+) {
     let far = far(peer.pair.slot);
-    peer.directory.qp(far).state.store(State::Rts as u32, Ordering::Relaxed);
+    peer.directory.qp(far).state.store(QueuePairState::Rts as u32, Ordering::Relaxed);
     let kinds = u32::from_le_bytes([kinds.0 as u8, kinds.1 | WANTS_REPLY, kinds.2 as u8, 1]);
     let parties = u64::from(qp.num) | u64::from(far) << 32;
     let generation = u64::from(qp.responder.lock().generation) | u64::from(peer.index) << 32;
@@ -58,7 +64,7 @@ fn ask(peer: &mut Wild, qp: &Qp, kinds: (What, u8, PayloadLocation), len: usize,
 /// A message of eight bytes, each of them this one.
 fn send(peer: &mut Wild, qp: &Qp, byte: u8) {
     let word = u64::from_ne_bytes([byte; 8]);
-    ask(peer, qp, (What::Send, 0, PayloadLocation::Body), 8, [word, 0, 0, 0]);
+    ask(peer, qp, (EntryOp::Send, 0, PayloadLocation::Body), 8, [word, 0, 0, 0]);
 }
 
 fn run(peer: &mut Wild) {
@@ -72,7 +78,7 @@ fn left(peer: &mut Wild) -> Option<Box<DeferredFetch>> {
     peer.progress.next_fetch(|_| true)
 }
 
-fn verdicts(peer: &Wild, n: u32) -> Vec<Reply> {
+fn verdicts(peer: &Wild, n: u32) -> Vec<PeerReply> {
     (0..n).map_while(|nth| reply_at(&peer.pair.outgoing, nth).unwrap()).map(|r| r.verdict).collect()
 }
 
@@ -140,7 +146,7 @@ fn other_processes_are_served_while_a_page_is_not_there() {
     let within = || reports.recv_timeout(Duration::from_secs(60)).ok();
     let first = within();
     page.fill();
-    let done = Reply::Done;
+    let done = PeerReply::Done;
     assert_eq!(first, Some((vec![done], vec![], vec![])));
     let both = vec![(1, SUCCESS), (2, SUCCESS)];
     assert_eq!(within(), Some((vec![done], vec![done; 2], both)));
@@ -162,8 +168,8 @@ fn a_message_waits_until_its_pages_are_there_or_gone() {
         peer.progress.is_over(*fetch, is_there);
         run(&mut peer);
         let (reply, status) = match is_there {
-            true => (Reply::Done, SUCCESS),
-            false => (Reply::Refused(Reason::PeerReceiveBuffer), PROT),
+            true => (PeerReply::Done, SUCCESS),
+            false => (PeerReply::Refused(WcReason::PeerReceiveBuffer), PROT),
         };
         assert_eq!((verdict(&peer), received(&qp)), (Some(reply), vec![(3, status)]));
         assert_eq!(bytes(addr, 8), [if is_there { 9 } else { 0 }; 8]);
@@ -191,11 +197,11 @@ fn another_receive_request_has_pages_of_its_own() {
 /// Its pages are as many as its sender likes.
 #[test]
 fn a_judged_operation_leaves_its_pages_to_another_thread() {
-    for (what, is_there) in [What::Write, What::Read, What::FetchAdd, What::AtomicWrite]
+    for (what, is_there) in [EntryOp::Write, EntryOp::Read, EntryOp::FetchAdd, EntryOp::AtomicWrite]
         .into_iter()
         .flat_map(|what| [true, false].map(|is| (what, is)))
     {
-        let is_word = matches!(what, What::FetchAdd | What::AtomicWrite);
+        let is_word = matches!(what, EntryOp::FetchAdd | EntryOp::AtomicWrite);
         let len = if is_word { 8 } else { 3 * PAGE };
         let (mut peer, qp) = alone(84, ibv_qp_type::IBV_QPT_RC);
         let addr = memory(4 * PAGE).next_multiple_of(8);
@@ -207,9 +213,9 @@ fn a_judged_operation_leaves_its_pages_to_another_thread() {
         peer.progress.is_over(*fetch, is_there);
         run(&mut peer);
         let reply = match is_there {
-            false => Reply::Refused(Reason::PeerGone),
-            true if is_word => Reply::Done,
-            true => Reply::Again,
+            false => PeerReply::Refused(WcReason::PeerGone),
+            true if is_word => PeerReply::Done,
+            true => PeerReply::Again,
         };
         assert_eq!(verdict(&peer), Some(reply), "{what:?}");
         assert_eq!(bytes(addr, 1), [if is_word && is_there { 5 } else { 0 }]);
@@ -231,7 +237,7 @@ fn a_fetch_into_on_demand_memory_waits_for_pages_and_data() {
     let sge = ibv_sge { addr: 0, length: LEN as u32, lkey: 1 };
     // SAFETY: the entry is shorter than the ring of data.
     unsafe { peer.rings.data().cast::<ibv_sge>().write(sge) };
-    ask(&mut peer, &qp, (What::Send, 0, PayloadLocation::Regions), LEN, [0, 1, 0, 0]);
+    ask(&mut peer, &qp, (EntryOp::Send, 0, PayloadLocation::Regions), LEN, [0, 1, 0, 0]);
     for nth in 0..2 {
         let mut fetch = left(&mut peer).unwrap_or_else(|| panic!("{nth}"));
         assert_eq!(fetch.pages.is_some(), nth == 0);
@@ -239,7 +245,7 @@ fn a_fetch_into_on_demand_memory_waits_for_pages_and_data() {
         peer.progress.is_over(*fetch, true);
     }
     run(&mut peer);
-    assert_eq!((verdict(&peer), received(&qp)), (Some(Reply::Done), vec![(1, SUCCESS)]));
+    assert_eq!((verdict(&peer), received(&qp)), (Some(PeerReply::Done), vec![(1, SUCCESS)]));
     assert!(bytes(addr, LEN) == *content);
 }
 
@@ -310,7 +316,7 @@ fn a_serving_thread_leaves_a_request_that_waits_for_pages() {
     std::thread::spawn(move || {
         let (mut peer, qp) = sender(88);
         let token = crate::objects::device::default_device().arm(qp.num, None);
-        qp.sq.lock().requester.waits = Some((Wait::Delay, token));
+        qp.sq.lock().requester.waits = Some((WaitCause::Delay, token));
         post_send_from(&qp, addr);
         let mut deferred = DeferredWork::default();
         let serving = Serving::begin();

@@ -4,7 +4,7 @@ use super::reading::{ask, forget_receives, run, verdict};
 use super::*;
 use crate::memory::published::PublishedRegion;
 use crate::peers::process::side::PART;
-use crate::queues::outcome::Reply;
+use crate::queues::outcome::PeerReply;
 
 const LEN: usize = 3 * PART + 1_234;
 
@@ -67,7 +67,7 @@ fn step(peer: &mut Wild) -> bool {
 
 #[test]
 fn a_long_message_arrives_in_parts_and_completes_with_the_last() {
-    let mut peer = Wild::of(slot(76), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(76), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(76)));
     forget_receives(&qp);
     let buffer = receive(&qp);
@@ -77,7 +77,7 @@ fn a_long_message_arrives_in_parts_and_completes_with_the_last() {
         assert_eq!((verdict(&peer), statuses(&qp)), (None, vec![]));
         parts += 1;
     }
-    assert_eq!((parts, verdict(&peer)), (LEN.div_ceil(PART), Some(Reply::Done)));
+    assert_eq!((parts, verdict(&peer)), (LEN.div_ceil(PART), Some(PeerReply::Done)));
     assert_eq!(statuses(&qp), [ibv_wc_status::IBV_WC_SUCCESS]);
     // SAFETY: the message is there.
     let got = unsafe { received(buffer) };
@@ -86,7 +86,7 @@ fn a_long_message_arrives_in_parts_and_completes_with_the_last() {
 
 #[test]
 fn a_message_begins_anew_if_another_receive_request_is_there() {
-    let mut peer = Wild::of(slot(77), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(77), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(77)));
     forget_receives(&qp);
     receive(&qp);
@@ -96,7 +96,7 @@ fn a_message_begins_anew_if_another_receive_request_is_there() {
     forget_receives(&qp);
     let buffer = receive(&qp);
     while step(&mut peer) {}
-    assert_eq!(verdict(&peer), Some(Reply::Done));
+    assert_eq!(verdict(&peer), Some(PeerReply::Done));
     // SAFETY: the message is there.
     assert!(unsafe { received(buffer) }[..LEN] == *bytes);
 }
@@ -105,7 +105,7 @@ fn a_message_begins_anew_if_another_receive_request_is_there() {
 #[test]
 fn a_length_changed_during_transfer_harms_only_its_message() {
     for len in [1_u64, PART as u64 + 1, LEN as u64 - 1] {
-        let mut peer = Wild::of(slot(78), rustix::process::getpid());
+        let mut peer = Wild::at_slot(slot(78), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(78)));
         forget_receives(&qp);
         let buffer = receive(&qp);
@@ -123,7 +123,7 @@ fn a_length_changed_during_transfer_harms_only_its_message() {
 /// Any sender's message may take the receive request at the front.
 #[test]
 fn a_message_of_an_unreliable_connection_comes_as_a_whole() {
-    let mut peer = Wild::of(slot(79), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(79), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(79)));
     forget_receives(&qp);
     let buffer = receive(&qp);

@@ -4,11 +4,13 @@ use super::*;
 use crate::memory::published::PublishedRegion;
 use crate::objects::deferred_work::DeferredWork;
 use crate::objects::state::Qp;
-use crate::peers::process::ring::{HAS_IMM, JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
+use crate::peers::process::ring::{
+    EntryOp, HAS_IMM, JUDGE, PayloadLocation, WANTS_REPLY, reply_at,
+};
 use crate::peers::process::serving::Serving;
 use crate::peers::process::side::FetchState;
-use crate::queues::outcome::Reply;
-use crate::queues::qp_state::State;
+use crate::queues::outcome::PeerReply;
+use crate::queues::qp_state::QueuePairState;
 use crate::testing::unfilled::Unfilled;
 
 /// Posts a message that is not copied before it is received; its region.
@@ -30,7 +32,7 @@ fn post_long_send(qp: &Arc<Qp>) -> *mut ibv_mr {
 
 /// Sends a message of `len` bytes that is said to lie in these pieces of the sender's regions, and
 /// returns the answer.
-fn asked(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) -> Reply {
+fn asked(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) -> PeerReply {
     ask(peer, qp, list, len);
     run(peer);
     verdict(peer).unwrap()
@@ -43,20 +45,20 @@ pub(super) fn run(peer: &mut Wild) {
 }
 
 /// Returns the answer to the first request.
-pub(super) fn verdict(peer: &Wild) -> Option<Reply> {
+pub(super) fn verdict(peer: &Wild) -> Option<PeerReply> {
     reply_at(&peer.pair.outgoing, 0).unwrap().map(|reply| reply.verdict)
 }
 
 /// Sends a message of `len` bytes that is said to lie in these pieces of the sender's regions,
 /// or for none, with the request.
 pub(super) fn ask(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) {
-    ask_for(peer, qp, [What::Send as u8, WANTS_REPLY], list, len);
+    ask_for(peer, qp, [EntryOp::Send as u8, WANTS_REPLY], list, len);
 }
 
 /// As [`ask`], for what, and with these flags.
 fn ask_for(peer: &mut Wild, qp: &Qp, [what, flags]: [u8; 2], list: &[ibv_sge], len: u64) {
     let far = far(peer.pair.slot);
-    peer.directory.qp(far).state.store(State::Rts as u32, Ordering::Relaxed);
+    peer.directory.qp(far).state.store(QueuePairState::Rts as u32, Ordering::Relaxed);
     // SAFETY: the list is shorter than the ring of data.
     unsafe {
         let to = peer.rings.data().cast::<ibv_sge>();
@@ -84,45 +86,45 @@ pub(super) fn forget_receives(qp: &Qp) {
 fn a_message_without_a_receive_request_is_not_fetched() {
     let (_process, mut peer, qp) = known(slot(22));
     forget_receives(&qp);
-    assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), Reply::Rnr(9));
+    assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), PeerReply::Rnr(9));
 }
 
 #[test]
 fn an_unreliable_message_without_a_receive_is_not_fetched() {
     let process = Sleeper::new();
-    let mut peer = Wild::of(slot(23), process.pid());
+    let mut peer = Wild::at_slot(slot(23), process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(23)));
     peer.receive_from(&qp);
     forget_receives(&qp);
-    assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), Reply::Silence);
+    assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), PeerReply::Silence);
 }
 
 /// Its sender could have a great deal fetched, again and again.
 #[test]
 fn an_unreliable_message_that_is_too_long_is_not_fetched() {
     let process = Sleeper::new();
-    let mut peer = Wild::of(slot(25), process.pid());
+    let mut peer = Wild::at_slot(slot(25), process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(25)));
     peer.receive_from(&qp);
-    assert_eq!(asked(&mut peer, &qp, &[NOWHERE; 2], 2 << 16), Reply::Silence);
+    assert_eq!(asked(&mut peer, &qp, &[NOWHERE; 2], 2 << 16), PeerReply::Silence);
 }
 
 /// Its target could have pages brought that are far more than any message has.
 #[test]
 fn an_operation_that_is_longer_than_any_message_is_not_judged() {
     let (_process, mut peer, qp) = known(slot(75));
-    let write = [What::Write as u8, WANTS_REPLY | JUDGE];
+    let write = [EntryOp::Write as u8, WANTS_REPLY | JUDGE];
     ask_for(&mut peer, &qp, write, &[], crate::limits::MAX_MESSAGE + 1);
     run(&mut peer);
-    assert_eq!(verdict(&peer), Some(Reply::Silence));
+    assert_eq!(verdict(&peer), Some(PeerReply::Silence));
 }
 
 #[test]
 fn no_room_is_made_for_a_message_that_is_not_as_long_as_it_says() {
     let (_process, mut peer, qp) = known(slot(24));
-    let refused = Reason::LocalGone;
+    let refused = WcReason::LocalGone;
     let verdict = asked(&mut peer, &qp, &[NOWHERE], 1 << 15);
-    assert_eq!(verdict, Reply::Refused(refused));
+    assert_eq!(verdict, PeerReply::Refused(refused));
     assert_eq!(peer.progress.sides[0].buffer.capacity(), 0);
 }
 
@@ -140,8 +142,8 @@ fn a_message_longer_than_its_receive_is_refused_unfetched() {
     let sge = piece_of(&peer, vec![7_u8; 1 << 20].leak());
     ask(&mut peer, &qp, &[sge], 1 << 20);
     run(&mut peer);
-    let refused = Reason::PeerReceiveShort;
-    assert_eq!(verdict(&peer), Some(Reply::Refused(refused)));
+    let refused = WcReason::PeerReceiveShort;
+    assert_eq!(verdict(&peer), Some(PeerReply::Refused(refused)));
     assert!(matches!(peer.progress.sides[0].fetch, FetchState::Nothing));
     // After the flush of what is under way.
     let mut all = statuses(&qp);
@@ -154,10 +156,10 @@ fn a_message_longer_than_its_receive_is_refused_unfetched() {
 fn a_write_with_immediate_to_an_unknown_key_is_not_fetched() {
     let (_process, mut peer, qp) = known(slot(39));
     let sge = piece_of(&peer, vec![7_u8; 1 << 16].leak());
-    ask_for(&mut peer, &qp, [What::Write as u8, WANTS_REPLY | HAS_IMM], &[sge], 1 << 16);
+    ask_for(&mut peer, &qp, [EntryOp::Write as u8, WANTS_REPLY | HAS_IMM], &[sge], 1 << 16);
     run(&mut peer);
-    let refused = Reason::PeerKey;
-    assert_eq!(verdict(&peer), Some(Reply::Refused(refused)));
+    let refused = WcReason::PeerKey;
+    assert_eq!(verdict(&peer), Some(PeerReply::Refused(refused)));
     assert!(matches!(peer.progress.sides[0].fetch, FetchState::Nothing));
 }
 
@@ -168,7 +170,7 @@ fn a_message_that_has_to_be_fetched_holds_up_no_other_process() {
     let addr = page.addr();
     let (done, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut slow = Wild::of(slot(26), rustix::process::getpid());
+        let mut slow = Wild::at_slot(slot(26), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(26)));
         slow.receive_from(&qp);
         slow.directory
@@ -189,8 +191,8 @@ fn a_message_that_has_to_be_fetched_holds_up_no_other_process() {
     let wait = || heard.recv_timeout(Duration::from_secs(60));
     let first = wait();
     page.fill();
-    assert_eq!(first, Ok((None, Some(Reply::Done))));
-    assert_eq!(wait(), Ok((Some(Reply::Done), Some(Reply::Done))));
+    assert_eq!(first, Ok((None, Some(PeerReply::Done))));
+    assert_eq!(wait(), Ok((Some(PeerReply::Done), Some(PeerReply::Done))));
 }
 
 #[test]
@@ -216,7 +218,7 @@ fn memory_that_a_peer_reads_a_message_in_is_not_given_back() {
 #[test]
 fn a_withdrawn_region_is_not_read_by_a_later_fetch() {
     for gives_back in [false, true] {
-        let mut peer = Wild::of(slot(74), rustix::process::getpid());
+        let mut peer = Wild::at_slot(slot(74), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(74)));
         peer.receive_from(&qp);
         let sge = piece_of(&peer, vec![7_u8; 1 << 16].leak());
@@ -235,7 +237,7 @@ fn a_withdrawn_region_is_not_read_by_a_later_fetch() {
 fn processes_with_constant_fetches_take_turns() {
     let bytes = vec![7_u8; 1 << 16].leak();
     let peers = [28, 29].map(|n| {
-        let mut peer = Wild::of(slot(n), rustix::process::getpid());
+        let mut peer = Wild::at_slot(slot(n), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(n)));
         peer.receive_from(&qp);
         let (length, addr) = (1 << 16, bytes.as_ptr().expose_provenance() as u64);
@@ -266,7 +268,7 @@ fn a_process_met_repeatedly_keeps_few_threads_waiting() {
     let device = crate::objects::device::default_device();
     let peers = device.peers.as_ref().unwrap();
     for _ in 0..40 {
-        let mut peer = Wild::of(slot(73), rustix::process::getpid());
+        let mut peer = Wild::at_slot(slot(73), rustix::process::getpid());
         let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(73)));
         peer.receive_from(&qp);
         let published =

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::objects::deferred_work::DeferredWork;
-use crate::peers::process::ring::{REQUESTS, WANTS_REPLY, What, reply_at};
+use crate::peers::process::ring::{EntryOp, REQUESTS, WANTS_REPLY, reply_at};
 
 /// Slot of the made-up peer.
 const ROOM: u32 = 20;
@@ -31,7 +31,7 @@ impl Wild {
 }
 
 fn new() -> Wild {
-    Wild::of(slot(ROOM), rustix::process::getpid())
+    Wild::at_slot(slot(ROOM), rustix::process::getpid())
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_process_that_goes_and_writes_on_is_not_heard_for_ever() {
         // SAFETY: the domain is alive, and so is the memory, which is accessed atomically.
         let key =
             unsafe { (*(crate::table().reg_mr)((*qp.as_abi()).pd, first.cast(), len, 0xf)).rkey };
-        let kinds = u32::from_le_bytes([What::FetchAdd as u8, 0, 0, 0]);
+        let kinds = u32::from_le_bytes([EntryOp::FetchAdd as u8, 0, 0, 0]);
         let parties = u64::from(qp.num) | u64::from(far(slot(0))) << 32;
         for at in 0..REQUESTS {
             let (own, next_lap) = (wild.rings.number_of(at) as u64, REQUESTS.into());

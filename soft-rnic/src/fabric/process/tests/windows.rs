@@ -12,11 +12,11 @@ use super::*;
 use crate::fabric::process::gather::{KEPT_SOURCES, SPARE};
 use crate::memory::published::{InFile, PublishedRegion};
 use crate::objects::deferred_work::DeferredWork;
-use crate::peers::process::region::Window;
+use crate::peers::process::region::MappedWindow;
 use crate::peers::process::regions::Regions;
 use crate::peers::process::ring::{PayloadLocation, WANTS_REPLY, reply_at};
 use crate::peers::process::windows::WINDOWS_PER_PEER;
-use crate::queues::outcome::Reply;
+use crate::queues::outcome::PeerReply;
 
 /// A memory file as others may map it.
 pub(super) fn memory(bytes: u64) -> OwnedFd {
@@ -40,7 +40,7 @@ fn key(nth: u32) -> u32 {
 }
 
 /// The peer registers the whole of a file, and has it mapped.
-fn mapped(peer: &Wild, key: u32, file: &OwnedFd) -> Weak<Window> {
+fn mapped(peer: &Wild, key: u32, file: &OwnedFd) -> Weak<MappedWindow> {
     peer.directory.publish(key, &whole(file));
     let published = peer.pair.theirs.find(key).unwrap();
     Arc::downgrade(&peer.pair.window(key, &published).unwrap())
@@ -79,7 +79,7 @@ fn memory_of_a_peer_that_is_lost_is_given_back() {
 fn a_reregistered_key_unmaps_no_piece_of_a_message() {
     const PIECE: u32 = 16 << 10;
     const MESSAGES: u32 = 500;
-    let mut peer = Wild::of(slot(33), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(33), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(33)));
     peer.receive_from(&qp);
     let file = memory(PIECE.into());
@@ -127,7 +127,7 @@ fn a_reregistered_key_unmaps_no_piece_of_a_message() {
             }
             deferred.run();
             let reply = reply_at(&peer.pair.outgoing, at).unwrap().unwrap();
-            done += u32::from(reply.verdict == Reply::Done);
+            done += u32::from(reply.verdict == PeerReply::Done);
         }
     });
     assert_eq!(done, MESSAGES);
@@ -204,7 +204,7 @@ fn regions_beyond_the_byte_limit_are_unmapped_in_turn() {
 /// However many regions it lies in, and however long it is.
 #[test]
 fn regions_and_memory_kept_between_messages_are_bounded() {
-    let mut peer = Wild::of(slot(97), rustix::process::getpid());
+    let mut peer = Wild::at_slot(slot(97), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(97)));
     peer.receive_from(&qp);
     let (file, keys) = (memory(4096), (1..=6).map(key));
@@ -215,7 +215,7 @@ fn regions_and_memory_kept_between_messages_are_bounded() {
     let pieces: Vec<_> = keys.map(piece).collect();
     ask(&mut peer, &qp, &pieces, 6 * 64);
     run(&mut peer);
-    assert_eq!(verdict(&peer), Some(Reply::Done));
+    assert_eq!(verdict(&peer), Some(PeerReply::Done));
     let (side, mut spare) = (&mut peer.progress.sides[0], Vec::new());
     assert_eq!(side.sources.len(), KEPT_SOURCES);
     for len in [SPARE, SPARE + 1] {

@@ -12,7 +12,7 @@ fn a_packet_is_unwrapped_as_it_came() {
         let from = from.parse().unwrap();
         let marks = Marks { class: 0xb8, hops: 17 };
         let was_handed_over = false;
-        let datagram = Datagram { from, marks, bytes: &[7; 20], nth: 300, was_handed_over };
+        let datagram = ReceivedDatagram { from, marks, bytes: &[7; 20], nth: 300, was_handed_over };
         let whole = [&header_of(31, &datagram)[..], datagram.bytes].concat();
         let parsed = parse(&whole).unwrap();
         assert_eq!((parsed.from, parsed.marks, parsed.nth), (from, marks, 300));
@@ -29,7 +29,7 @@ fn a_packet_is_unwrapped_as_it_came() {
 fn what_is_handed_over_is_not_sealed_again() {
     let addr = "127.0.0.1:4791".parse().unwrap();
     let (marks, was_handed_over) = (Marks::default(), false);
-    let datagram = Datagram { from: addr, marks, bytes: &[7; 20], nth: 3, was_handed_over };
+    let datagram = ReceivedDatagram { from: addr, marks, bytes: &[7; 20], nth: 3, was_handed_over };
     let whole = [&header_of(31, &datagram)[..], datagram.bytes].concat();
     let mut sent = whole.clone();
     renumber(addr, addr, &mut sent);
@@ -42,7 +42,7 @@ fn what_is_handed_over_is_not_sealed_again() {
 
 #[test]
 fn packets_of_queue_pairs_are_not_handed_over() {
-    let datagram = Datagram {
+    let datagram = ReceivedDatagram {
         from: "10.0.0.1:4791".parse().unwrap(),
         marks: Marks::default(),
         bytes: &[],
@@ -70,17 +70,18 @@ fn a_packet_is_handed_over_once() {
     let qpn = other << INDEX_BITS | 0x40;
     let from = "127.0.0.242:4791".parse().unwrap();
     let (marks, bytes) = (Marks::default(), &[7; 20]);
-    let datagram = Datagram { from, marks, bytes, nth: 0, was_handed_over: false };
+    let datagram = ReceivedDatagram { from, marks, bytes, nth: 0, was_handed_over: false };
     assert!(wire.hand_over(&datagram, qpn));
     // Another process hands it over, but the kernel gives it to this one.
     let whole = [&header_of(other, &datagram)[..], datagram.bytes].concat();
-    let unwrapped = handed_over(Datagram { from: wire.port.local(), bytes: &whole, ..datagram });
+    let unwrapped =
+        handed_over(ReceivedDatagram { from: wire.port.local(), bytes: &whole, ..datagram });
     assert_eq!((unwrapped.from, unwrapped.bytes), (datagram.from, datagram.bytes));
     let network = NetworkFaults { reordering: 1.0, ..NetworkFaults::default() };
     let mut faults = PacketFaults { network, random: Random::new(1) };
     let (mut late, mut taken) = (None, 0);
     while taken < 20 {
-        let mut take = |one: &Datagram<'_>| {
+        let mut take = |one: &ReceivedDatagram<'_>| {
             assert!(!wire.hand_over(one, qpn), "it goes in circles");
             taken += 1;
         };

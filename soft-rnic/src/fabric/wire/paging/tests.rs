@@ -1,17 +1,17 @@
 use super::*;
 
 /// A page of this process that was never written to.
-fn page() -> Span<'static> {
+fn page() -> MemSpan<'static> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let (len, prot) = (rustix::param::page_size(), ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: a new mapping, which stays.
     unsafe {
         let at = mmap_anonymous(core::ptr::null_mut(), len, prot, MapFlags::PRIVATE).unwrap();
-        Span::shared(at.cast(), len)
+        MemSpan::shared(at.cast(), len)
     }
 }
 
-fn is_over(asked: &Option<Arc<Asked>>) -> bool {
+fn is_over(asked: &Option<Arc<PendingPages>>) -> bool {
     asked.as_ref().is_some_and(|asked| asked.is_there.get().is_some())
 }
 
@@ -38,7 +38,7 @@ fn a_peer_that_occupies_its_threads_has_no_more_pages_brought() {
 #[test]
 fn pages_of_a_long_request_are_not_looked_at_together() {
     let mut bytes = vec![1_u8; LOOKED_AT + 1];
-    let all = Span::of(&mut bytes);
+    let all = MemSpan::from_slice(&mut bytes);
     let most = all.first(LOOKED_AT);
     assert_eq!(look_at(&[most], true), are_present(most.ptr().addr(), LOOKED_AT, true));
     assert_eq!(look_at(&[all], true), None);
@@ -54,7 +54,7 @@ fn what_has_gone_is_known_of_each_part() {
         let none = rustix::mm::MprotectFlags::empty();
         rustix::mm::mprotect(page.ptr().cast(), page.len(), none).unwrap();
     }
-    let mut look = |part: Span<'static>| {
+    let mut look = |part: MemSpan<'static>| {
         let mut paging = Paging { asked: &mut asked, workers: &workers, peer: 1, resumes: None };
         let presence = paging.look_for(&[part], || vec![page], true);
         while paging.asked.as_ref().is_some_and(|asked| asked.is_there.get().is_none()) {
@@ -70,8 +70,8 @@ fn what_has_gone_is_known_of_each_part() {
 fn one_request_at_a_time_has_its_pages_brought() {
     let (workers, mut asked) = (Arc::<Workers>::default(), None);
     let (first, second) = (page(), page());
-    let never = Needed::of(&[first], true);
-    asked.replace(Arc::new(Asked { needed: never, is_there: OnceLock::new() }));
+    let never = Needed::from_spans(&[first], true);
+    asked.replace(Arc::new(PendingPages { needed: never, is_there: OnceLock::new() }));
     let mut paging = Paging { asked: &mut asked, workers: &workers, peer: 1, resumes: None };
     assert_eq!(paging.look(&[second], true), Presence::Unknown);
     assert_eq!((workers.threads(), asked.is_some()), (0, true));

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use super::super::departed::{KEPT, LONGEST_NS};
-use super::super::progress::{DRAIN, DRAIN_NS, Look, ROUNDS, look_on, progress};
+use super::super::progress::{DRAIN, DRAIN_NS, LookScope, ROUNDS, look_on, progress};
 use super::*;
 use crate::clock;
 use crate::peers::wire::state::KeptReads;
@@ -21,7 +21,7 @@ fn a_look_takes_so_many_packets_and_leaves_the_rest() {
     let received = || wire.packet_counters().received;
     while left > 0 {
         let before = received();
-        let has_more = progress(&rig.device, wire, wire.rx.lock(), Look::Own);
+        let has_more = progress(&rig.device, wire, wire.rx.lock(), LookScope::Own);
         let took = received() - before;
         assert!((1..=MOST).contains(&took), "{took}");
         assert!(has_more || took == left, "{took} of {left}");

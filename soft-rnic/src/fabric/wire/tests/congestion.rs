@@ -6,7 +6,7 @@ use roce_core::headers::DEFAULT_PKEY;
 use super::*;
 use crate::counters::PacketCounters;
 use crate::peers::wire::state::WireSq;
-use crate::udp::{Inbox, Port};
+use crate::udp::{PacketInbox, UdpPort};
 
 /// DSCP 46, and these ECN bits.
 const fn class(ecn: u8) -> u8 {
@@ -70,7 +70,7 @@ fn a_notification_keeps_the_dscp_and_is_not_ecn_capable() {
     let Rig { device, object, peer } = rig;
     let from = peer.local_addr().unwrap();
     drop(peer);
-    let (port, mut inbox) = (Port::bind(from).unwrap(), Inbox::default());
+    let (port, mut inbox) = (UdpPort::bind(from).unwrap(), PacketInbox::default());
     let rig = Rig { device, object, peer: socket("127.44.1.10".parse().unwrap()) };
     let mut heard = || {
         assert_eq!(port.wait(None, Duration::from_secs(20)), Ok(true));

@@ -1,19 +1,19 @@
 //! Packets to groups beside everything else: how much one look takes, and in which order.
 
 use super::super::groups::{COPIES, READY};
-use super::super::progress::{Look, catch_up, progress, settle};
+use super::super::progress::{LookScope, catch_up, progress, settle};
 use super::port::unwatched;
 use super::*;
 use crate::testing::{queue_pair_of, queue_pair_on};
-use crate::udp::{AddressState, Outbox, Port};
+use crate::udp::{AddressState, PacketOutbox, UdpPort};
 
-const ALL: Look = Look::Whole { may_defer: false };
+const ALL: LookScope = LookScope::Whole { may_defer: false };
 
 /// A device without a thread that does not look for changes: packets are taken by the test alone.
 struct Groups {
     device: Arc<Device>,
     members: Vec<Arc<Qp>>,
-    peer: Port,
+    peer: UdpPort,
 }
 
 impl Groups {
@@ -21,7 +21,7 @@ impl Groups {
         let device = unwatched(device);
         device.wire().unwrap().thread.set(None).unwrap();
         let peer: IpAddr = peer.parse().unwrap();
-        let peer = Port::bind(SocketAddr::new(peer, 0)).unwrap();
+        let peer = UdpPort::bind(SocketAddr::new(peer, 0)).unwrap();
         Groups { device, members: Vec::new(), peer }
     }
 
@@ -54,7 +54,7 @@ impl Groups {
         let len = codec::write(&headers, &mut bytes).unwrap();
         let bytes = [&bytes[..len], &[0; ICRC]].concat();
         let flow = Flow::new(self.peer.local(), to).unwrap();
-        let mut outbox = Outbox::new(true);
+        let mut outbox = PacketOutbox::new(true);
         for run in runs {
             for _ in 0..*run {
                 let (nth, room) = outbox.push(to, Marks::default(), bytes.len()).unwrap();
@@ -68,7 +68,7 @@ impl Groups {
 
     /// Takes one look; returns whether there may be more to do, how many packets it has taken, and
     /// how many members had no receive request for them.
-    fn look(&self, look: Look) -> (bool, usize, usize) {
+    fn look(&self, look: LookScope) -> (bool, usize, usize) {
         let wire = self.device.wire().unwrap();
         let counts = || {
             let counters = wire.packet_counters();
@@ -136,7 +136,7 @@ fn what_is_done_for_connections_leaves_groups_alone() {
     let mut groups = Groups::new("127.0.0.234", "127.0.0.235");
     groups.attach(1, 1);
     groups.send(1, &[5]);
-    assert_eq!(groups.look(Look::Own), (false, 0, 0));
+    assert_eq!(groups.look(LookScope::Own), (false, 0, 0));
     let received = || groups.device.wire().unwrap().packet_counters().received;
     drain(&groups.device);
     catch_up(&groups.device);
@@ -162,7 +162,7 @@ fn connections_are_answered_before_groups_have_their_turn() {
     rig.post_recv(1);
     rig.peer.send_to(&rig.packet(&rig.send(0)), wire.port.local()).unwrap();
     // What it owes may be left to what the program sends next, unless a group has its turn.
-    assert!(!progress(&rig.device, wire, wire.rx.lock(), Look::Whole { may_defer: true }));
+    assert!(!progress(&rig.device, wire, wire.rx.lock(), LookScope::Whole { may_defer: true }));
     assert_eq!(rig.sent(), Opcode::RcAck);
 }
 

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::super::progress::{Look, progress, settle};
+use super::super::progress::{LookScope, progress, settle};
 use super::*;
 
 /// Bytes of each READ: more than any look sends.
@@ -53,7 +53,7 @@ impl Owing {
 
     fn look(&self) {
         let wire = self.device().wire().unwrap();
-        progress(self.device(), wire, wire.rx.lock(), Look::Own);
+        progress(self.device(), wire, wire.rx.lock(), LookScope::Own);
     }
 }
 

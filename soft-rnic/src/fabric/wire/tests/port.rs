@@ -6,10 +6,10 @@ use verbs_sys::ibv_event_type as E;
 
 use roce_core::icrc::{Checked, Flow};
 
-use super::super::network_changes::{Watch, network_namespace, update};
+use super::super::network_changes::{ChangeWatch, network_namespace, update};
 use super::super::packets::renumber;
 use super::*;
-use crate::udp::{AddressState, Inbox, Outbox, Port};
+use crate::udp::{AddressState, PacketInbox, PacketOutbox, UdpPort};
 
 const RUNNING: AddressState =
     AddressState::Present { is_running: true, mtu: Some(9_000), index: Some(2) };
@@ -113,9 +113,9 @@ fn a_port_in_another_network_namespace_stays_as_it_is() {
     let there = here.map(|(device, file)| (device, file + 1));
     let seen = || format!("{:?}", wire.port_state);
     let unlisted = seen();
-    Watch::new(1, there).unwrap().add(&device, wire);
+    ChangeWatch::new(1, there).unwrap().add(&device, wire);
     assert_eq!(seen(), unlisted);
-    Watch::new(1, here).unwrap().add(&device, wire);
+    ChangeWatch::new(1, here).unwrap().add(&device, wire);
     assert_ne!(seen(), unlisted);
 }
 
@@ -149,7 +149,7 @@ fn runs_are_tried_again_when_the_network_is_back() {
     };
     assert_eq!(push_two(), [0, 1]);
     // A socket without checksums can send no runs.
-    let port = Port::without_runs("127.0.0.154:0");
+    let port = UdpPort::without_runs("127.0.0.154:0");
     assert_eq!(wire.tx.lock().send(&port), Ok(2));
     assert_eq!(push_two(), [0, 0]);
     assert_eq!(wire.tx.lock().send(&port), Ok(2));
@@ -168,16 +168,16 @@ fn runs_are_tried_again_when_the_network_is_back() {
 /// The ICRC covers the identification, which depends on the way that a packet is sent.
 #[test]
 fn packets_of_a_run_that_is_refused_have_fitting_checksums() {
-    let [from, to] = [Port::without_runs("127.0.0.154:0"), Port::bind_any("127.0.0.154:0")];
+    let [from, to] = [UdpPort::without_runs("127.0.0.154:0"), UdpPort::bind_any("127.0.0.154:0")];
     let flow = Flow::new(from.local(), to.local()).unwrap();
-    let mut tx = Outbox::new(true);
+    let mut tx = PacketOutbox::new(true);
     for n in 0..3 {
         let (nth, packet) = tx.push(to.local(), Marks::default(), 64).unwrap();
         packet.fill(n);
         flow.seal(nth, packet).unwrap();
     }
     assert_eq!(tx.send_from(&from, &[], renumber), Ok(3));
-    let (mut inbox, mut came) = (Inbox::default(), 0);
+    let (mut inbox, mut came) = (PacketInbox::default(), 0);
     while came < 3 {
         assert_eq!(to.wait(None, std::time::Duration::from_secs(30)), Ok(true));
         inbox.receive(&to).unwrap();

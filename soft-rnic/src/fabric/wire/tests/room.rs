@@ -11,9 +11,9 @@ use roce_core::lengths::MAX_PACKET;
 
 use super::*;
 use crate::objects::cq::CqWriter;
-use crate::peers::wire::state::Wire;
+use crate::peers::wire::state::RoceWire;
 use crate::testing::queue_pair_of;
-use crate::udp::{Outbox, Port};
+use crate::udp::{PacketOutbox, UdpPort};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -26,7 +26,7 @@ struct Full {
 }
 
 impl Full {
-    fn new(port: &Port) -> Full {
+    fn new(port: &UdpPort) -> Full {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (reader, _) = listener.accept().unwrap();
@@ -48,21 +48,21 @@ impl Full {
         }
     }
 
-    fn make_room(&mut self, port: &Port) {
+    fn make_room(&mut self, port: &UdpPort) {
         self.reader.read_exact(&mut vec![0; self.written]).unwrap();
         assert_eq!(port.wait_for_room(LONG), Ok(true));
     }
 }
 
 /// Puts packets into the outbox that leave by the second source port.
-fn push(tx: &mut Outbox, to: SocketAddr, is_enough: impl Fn(&Outbox) -> bool) {
+fn push(tx: &mut PacketOutbox, to: SocketAddr, is_enough: impl Fn(&PacketOutbox) -> bool) {
     tx.choose_source(1);
     while !is_enough(tx) {
         assert!(tx.push(to, Marks::default(), MAX_PACKET).is_some());
     }
 }
 
-fn second(wire: &Wire) -> &Port {
+fn second(wire: &RoceWire) -> &UdpPort {
     &wire.send_ports.others()[0]
 }
 
@@ -92,7 +92,7 @@ fn what_nothing_sends_again_waits_for_room_once() {
     let _alone = alone(&rig.device);
     let wire = rig.device.wire().unwrap();
     let mut full = Full::new(second(wire));
-    let has_room = |tx: &Outbox| tx.has_room_for_any(MAX_PACKET);
+    let has_room = |tx: &PacketOutbox| tx.has_room_for_any(MAX_PACKET);
     let make_room = || wire.make_room(wire.tx.lock(), &mut CqWriter::default());
     let is_stuck = || wire.is_stuck.load(Ordering::Relaxed);
     push(&mut wire.tx.lock(), rig.peer.local_addr().unwrap(), |tx| !has_room(tx));

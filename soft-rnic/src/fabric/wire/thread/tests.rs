@@ -3,12 +3,12 @@ use crate::objects::device::DEVICES;
 
 #[test]
 fn a_process_lingers_longer_on_a_lossy_network() {
-    let quiet = |met: fn(&Counts) -> &core::sync::atomic::AtomicU64| {
-        let counts = Counts::default();
+    let quiet = |met: fn(&PacketCounts) -> &core::sync::atomic::AtomicU64| {
+        let counts = PacketCounts::default();
         met(&counts).store(1, Ordering::Relaxed);
         quiet_ns(&counts)
     };
-    assert_eq!(quiet_ns(&Counts::default()), LINGER_NS);
+    assert_eq!(quiet_ns(&PacketCounts::default()), LINGER_NS);
     assert_eq!(quiet(|counts| &counts.received), LINGER_NS);
     assert_eq!(quiet(|counts| &counts.duplicates), LINGER_LOSSY_NS);
     assert_eq!(quiet(|counts| &counts.out_of_sequence), LINGER_LOSSY_NS);

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_process_that_timed_out_is_not_waited_for_during_a_pause() {
-    let (mut backoff, start) = (Backoff::default(), host::time::now());
+    let (mut backoff, start) = (AnswerBackoff::default(), host::time::now());
     assert_eq!(backoff.until(7, start), start + TIMEOUT);
     let late = start + TIMEOUT;
     backoff.timed_out(7, late);

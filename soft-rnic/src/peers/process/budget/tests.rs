@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn no_more_is_mapped_than_there_are_places_and_bytes() {
-    let budget = Budget { windows: AtomicUsize::new(0), bytes: AtomicU64::new(0) };
+    let budget = MapBudget { windows: AtomicUsize::new(0), bytes: AtomicU64::new(0) };
     let taken = (0..2 * WINDOWS).filter(|_| budget.take(1)).count();
     assert_eq!(taken, WINDOWS);
     budget.give_back(1);

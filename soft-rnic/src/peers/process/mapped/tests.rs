@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU64;
 struct Huge([AtomicU64; 1 << 18]);
 
 // SAFETY: atomic integers.
-unsafe impl Layout for Huge {}
+unsafe impl SharedLayout for Huge {}
 
 #[test]
 fn a_file_of_huge_pages_is_not_mapped() {

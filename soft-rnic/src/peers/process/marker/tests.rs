@@ -5,7 +5,7 @@ use super::*;
 fn a_marker_is_seen_from_the_time_on_when_it_is_shown() {
     // No slot has this number, and no other run of this test.
     let slot = SLOTS + std::process::id();
-    let (names, mut probe) = (Names::default(), Probe::new().unwrap());
+    let (names, mut probe) = (SocketNames::default(), MarkerProbe::new().unwrap());
     assert_eq!(probe.sees(&names, slot), Ok(false));
     let marker = Marker::bind(&names, slot).unwrap();
     assert_eq!(Marker::bind(&names, slot).err(), Some(Errno::ADDRINUSE));

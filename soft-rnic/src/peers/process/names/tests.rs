@@ -3,7 +3,8 @@ use super::*;
 #[test]
 fn names_say_the_user_the_device_and_the_slot() {
     let user = geteuid().as_raw();
-    let all = [Names::default(), Names::of_address("::ffff:192.0.2.7".parse().unwrap(), 9)];
+    let all =
+        [SocketNames::default(), SocketNames::of_address("::ffff:192.0.2.7".parse().unwrap(), 9)];
     let texts = [format!("soft-rnic-{user}-5"), format!("soft-rnic-{user}-192.0.2.7-5")];
     for (names, text) in all.iter().zip(&texts) {
         let name = names.slot(5).unwrap();

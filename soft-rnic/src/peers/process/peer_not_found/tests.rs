@@ -14,7 +14,7 @@ fn another_users_slot_is_found_among_the_sockets() {
     ]
     .concat();
     assert_eq!(
-        [7, 8, 9].map(|slot| user_of(&sockets, &Names::default(), slot)),
+        [7, 8, 9].map(|slot| user_of(&sockets, &SocketNames::default(), slot)),
         [None, Some(other), None]
     );
 }

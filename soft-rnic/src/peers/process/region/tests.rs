@@ -11,7 +11,7 @@ fn a_file_is_not_taken_for_one_of_the_same_number() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = memfd_create("test", flags).unwrap();
     fcntl_add_seals(&memory, SealFlags::SHRINK).unwrap();
-    let (files, id) = (Files::default(), FileId::of(&memory).unwrap());
+    let (files, id) = (Files::default(), FileId::from_fd(&memory).unwrap());
     assert!(files.descriptor(id).is_some());
     assert_eq!(files.descriptor(id.elsewhere()), None);
     files.release(id.inode());

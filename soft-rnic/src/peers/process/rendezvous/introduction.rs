@@ -11,7 +11,7 @@ use rustix::net::{
 };
 
 use super::super::connection::who;
-use super::super::directory::{Directory, MAGIC, SLOTS, VERSION};
+use super::super::directory::{MAGIC, ProcessDirectory, SLOTS, VERSION};
 use super::super::mapped::Mapped;
 use super::super::pair::has_gone;
 use super::super::ring::Rings;
@@ -20,7 +20,7 @@ use crate::memory::attach::Proof;
 
 /// The words with which a process introduces itself, besides descriptors.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Words {
+pub(super) struct IntroductionWords {
     pub(super) slot: u32,
     pub(super) identity: u64,
     pub(super) proof: Proof,
@@ -28,9 +28,9 @@ pub(super) struct Words {
 
 const WORDS: usize = 7;
 
-impl Words {
+impl IntroductionWords {
     pub(super) fn to_bytes(self) -> [u8; 8 * WORDS] {
-        let layout = size_of::<Directory>() as u64 ^ (size_of::<Rings>() as u64) << 32;
+        let layout = size_of::<ProcessDirectory>() as u64 ^ (size_of::<Rings>() as u64) << 32;
         let words = [
             MAGIC,
             VERSION.into(),
@@ -48,7 +48,7 @@ impl Words {
     }
 
     /// `None` for what a process of another version says.
-    fn parse(bytes: &[u8]) -> Option<Words> {
+    fn parse(bytes: &[u8]) -> Option<IntroductionWords> {
         let mut words = [0; WORDS];
         if bytes.len() != 8 * WORDS {
             return None;
@@ -58,7 +58,7 @@ impl Words {
         }
         let slot = u32::try_from(words[3]).ok().filter(|slot| *slot < SLOTS)?;
         let proof = Proof { addr: words[5], value: words[6] };
-        let said = Words { slot, identity: words[4], proof };
+        let said = IntroductionWords { slot, identity: words[4], proof };
         (said.to_bytes() == bytes).then_some(said)
     }
 }
@@ -66,10 +66,10 @@ impl Words {
 /// The introduction of another process.
 #[derive(Debug)]
 pub(super) struct PeerIntroduction {
-    pub(super) words: Words,
+    pub(super) words: IntroductionWords,
     pub(super) pid: i32,
     pub(super) pidfd: OwnedFd,
-    pub(super) theirs: Mapped<Directory>,
+    pub(super) theirs: Mapped<ProcessDirectory>,
     pub(super) incoming: Mapped<Rings>,
     pub(super) doorbell: OwnedFd,
 }
@@ -104,14 +104,14 @@ pub(super) fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> 
 
 /// The message that came over a connection.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum RendezvousMessage {
     Introduction(Box<PeerIntroduction>),
     /// A process that is about to share the address asks for the sockets.
     Asks,
 }
 
 /// Reads the message of a connection; `EAGAIN` if there is none yet.
-pub(super) fn read(socket: &OwnedFd) -> Result<Said, Errno> {
+pub(super) fn read(socket: &OwnedFd) -> Result<RendezvousMessage, Errno> {
     let mut bytes = [0; 8 * WORDS + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -124,17 +124,17 @@ pub(super) fn read(socket: &OwnedFd) -> Result<Said, Errno> {
         }
     }
     if is_question(&bytes[..received.bytes]) {
-        return Ok(Said::Asks);
+        return Ok(RendezvousMessage::Asks);
     }
-    let words = Words::parse(&bytes[..received.bytes]).ok_or(Errno::PROTO)?;
+    let words = IntroductionWords::parse(&bytes[..received.bytes]).ok_or(Errno::PROTO)?;
     let [directory, rings, doorbell] = <[OwnedFd; 3]>::try_from(files).map_err(|_| Errno::PROTO)?;
     // Eight bytes are written to it: elsewhere they could do harm, or wake no process.
     if !is_event_counter(&doorbell) {
         return Err(Errno::PROTO);
     }
     let (pid, pidfd) = who(socket)?;
-    let theirs: Mapped<Directory> = Mapped::open(&directory)?;
+    let theirs: Mapped<ProcessDirectory> = Mapped::open(&directory)?;
     let incoming: Mapped<Rings> = Mapped::open(&rings)?;
     let intro = PeerIntroduction { words, pid, pidfd, theirs, incoming, doorbell };
-    Ok(Said::Introduction(Box::new(intro)))
+    Ok(RendezvousMessage::Introduction(Box::new(intro)))
 }

@@ -4,15 +4,15 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::super::directory::SLOTS;
-use super::super::marker::Probe;
+use super::super::marker::MarkerProbe;
 use super::super::rendezvous::*;
 use crate::testing::unfilled::Unfilled;
 
-fn here() -> Here {
-    Here::claim(&Names::default(), 1, 2).unwrap()
+fn here() -> LocalProcess {
+    LocalProcess::claim(&SocketNames::default(), 1, 2).unwrap()
 }
 
-fn accepted(here: &Here) -> OwnedFd {
+fn accepted(here: &LocalProcess) -> OwnedFd {
     loop {
         match accept_with(&here.listener, SocketFlags::CLOEXEC) {
             Ok(socket) => return socket,
@@ -39,7 +39,7 @@ fn a_doorbell_that_is_none_is_not_rung() {
 
 #[test]
 fn a_process_that_claims_the_slot_of_another_is_not_taken_in() {
-    let (here, mut rendezvous) = (here(), Rendezvous::default());
+    let (here, mut rendezvous) = (here(), ProcessRendezvous::default());
     // This process has introduced itself to another process in that slot.
     let mut other =
         std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
@@ -53,7 +53,7 @@ fn a_process_that_claims_the_slot_of_another_is_not_taken_in() {
     };
     rendezvous.known.entry(here.slot).or_default().ours = Some(introduction);
     let intro = call(&here, here.slot, &mut None, |_| true).unwrap().unwrap();
-    assert!(rendezvous.take_in(&here, &Pairs::new()).is_empty());
+    assert!(rendezvous.take_in(&here, &PairsBySlot::new()).is_empty());
     assert!(rendezvous.awaits(here.slot).is_some());
     // Its connection is closed (once no process has a copy that another test has just forked).
     while !has_gone(&intro.pidfd, [&intro.socket; 2]) {
@@ -63,23 +63,24 @@ fn a_process_that_claims_the_slot_of_another_is_not_taken_in() {
     other.wait().unwrap();
     // The other has ended: a claim to the slot is accepted now.
     let _called = call(&here, here.slot, &mut None, |_| true).unwrap().unwrap();
-    let complete = rendezvous.take_in(&here, &Pairs::new());
+    let complete = rendezvous.take_in(&here, &PairsBySlot::new());
     assert_eq!(complete.iter().map(|parts| parts.slot).collect::<Vec<_>>(), [here.slot]);
 }
 
 /// The pair that results when this process introduces itself with such a proof.
-fn met(proof: impl Fn(Proof) -> Proof) -> (Here, Pair) {
-    let (here, mut rendezvous) = (here(), Rendezvous::default());
+fn met(proof: impl Fn(Proof) -> Proof) -> (LocalProcess, ProcessPair) {
+    let (here, mut rendezvous) = (here(), ProcessRendezvous::default());
     let words = here.words();
-    let intro = Words { proof: proof(words.proof), ..words };
+    let intro = IntroductionWords { proof: proof(words.proof), ..words };
     let rings: Mapped<Rings> = Mapped::create("test").unwrap();
     let socket = new_socket().unwrap();
     connect(&socket, &here.names.slot(here.slot).unwrap()).unwrap();
     let files = [here.directory.file().unwrap(), rings.file().unwrap()];
     let said = [files[0], files[1], here.doorbell.as_fd()];
     send(&socket, &intro.to_bytes(), &said).unwrap();
-    let [parts] = <[Parts; 1]>::try_from(rendezvous.take_in(&here, &Pairs::new())).unwrap();
-    (here, Pair::new(parts))
+    let [parts] =
+        <[PairParts; 1]>::try_from(rendezvous.take_in(&here, &PairsBySlot::new())).unwrap();
+    (here, ProcessPair::new(parts))
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn connection() -> (OwnedFd, OwnedFd) {
 
 #[test]
 fn a_flood_of_connections_is_accepted_bit_by_bit() {
-    let (here, mut rendezvous) = (here(), Rendezvous::default());
+    let (here, mut rendezvous) = (here(), ProcessRendezvous::default());
     let many = AT_ONCE + 1;
     let connect = |_| {
         let socket = new_socket().unwrap();
@@ -125,52 +126,52 @@ fn a_flood_of_connections_is_accepted_bit_by_bit() {
         socket
     };
     let sockets: Vec<_> = (0..many).map(connect).collect();
-    rendezvous.take_in(&here, &Pairs::new());
+    rendezvous.take_in(&here, &PairsBySlot::new());
     assert!(rendezvous.has_unaccepted);
     for socket in sockets {
         rustix::net::shutdown(socket, rustix::net::Shutdown::Both).unwrap();
     }
-    rendezvous.take_in(&here, &Pairs::new());
+    rendezvous.take_in(&here, &PairsBySlot::new());
     assert!(!rendezvous.has_unaccepted);
-    rendezvous.take_in(&here, &Pairs::new());
+    rendezvous.take_in(&here, &PairsBySlot::new());
     assert!(!rendezvous.has_pending());
 }
 
 #[test]
 fn connections_of_one_process_that_say_nothing_are_few() {
-    let (here, mut rendezvous) = (here(), Rendezvous::default());
+    let (here, mut rendezvous) = (here(), ProcessRendezvous::default());
     let connect = |_| {
         let socket = new_socket().unwrap();
         connect(&socket, &here.names.slot(here.slot).unwrap()).unwrap();
         socket
     };
     let _sockets: Vec<_> = (0..40).map(connect).collect();
-    rendezvous.take_in(&here, &Pairs::new());
+    rendezvous.take_in(&here, &PairsBySlot::new());
     assert_eq!(rendezvous.pending.len(), PENDING_PER_PROCESS);
 }
 
 #[test]
 fn connections_of_all_processes_that_say_nothing_are_so_many() {
-    let (here, mut rendezvous) = (here(), Rendezvous::default());
+    let (here, mut rendezvous) = (here(), ProcessRendezvous::default());
     let (ours, _silent) = connection();
     rustix::io::ioctl_fionbio(&ours, true).unwrap();
     let of = |pid| (pid, ours.try_clone().unwrap());
     rendezvous.pending = (0..PENDING as i32 + 9).map(of).collect();
-    rendezvous.take_in(&here, &Pairs::new());
+    rendezvous.take_in(&here, &PairsBySlot::new());
     assert_eq!(rendezvous.pending.len(), PENDING);
 }
 
 #[test]
 fn a_process_that_has_many_slots_is_met_with_a_few_of_them() {
-    let (here, mut rendezvous) = (self::here(), Rendezvous::default());
-    let others: Vec<Here> = (0..10).map(|_| self::here()).collect();
-    let (mut pairs, mut intro) = (Pairs::new(), Vec::new());
+    let (here, mut rendezvous) = (self::here(), ProcessRendezvous::default());
+    let others: Vec<LocalProcess> = (0..10).map(|_| self::here()).collect();
+    let (mut pairs, mut intro) = (PairsBySlot::new(), Vec::new());
     for round in 0..2 {
         let call = |other| call(other, here.slot, &mut None, |_| true).unwrap().unwrap();
         intro.extend(others.iter().map(call));
         for parts in rendezvous.take_in(&here, &pairs) {
             assert!(parts.outgoing.file().is_none(), "it was handed over");
-            pairs.insert(parts.slot, Arc::new(Pair::new(parts)));
+            pairs.insert(parts.slot, Arc::new(ProcessPair::new(parts)));
         }
         assert_eq!(pairs.len(), SLOTS_PER_PROCESS, "round {round}");
     }
@@ -181,11 +182,11 @@ fn a_process_that_has_many_slots_is_met_with_a_few_of_them() {
 
 #[test]
 fn unasked_processes_are_met_up_to_their_share() {
-    let (here, mut rendezvous) = (self::here(), Rendezvous::default());
-    let others: [Here; 4] = core::array::from_fn(|_| self::here());
+    let (here, mut rendezvous) = (self::here(), ProcessRendezvous::default());
+    let others: [LocalProcess; 4] = core::array::from_fn(|_| self::here());
     let [first, second, third, asked] = others.each_ref().map(|other| other.slot);
-    let pairs = Pairs::new();
-    let unasked = |rendezvous: &mut Rendezvous, slot, most| {
+    let pairs = PairsBySlot::new();
+    let unasked = |rendezvous: &mut ProcessRendezvous, slot, most| {
         rendezvous.introduce_unasked(&here, slot, &pairs, most)
     };
     assert_eq!(unasked(&mut rendezvous, first, 2), Ok(true));
@@ -209,11 +210,12 @@ fn unasked_processes_are_met_up_to_their_share() {
 
 #[test]
 fn pairs_and_introductions_are_counted_together_and_once() {
-    let (here, mut rendezvous) = (self::here(), Rendezvous::default());
+    let (here, mut rendezvous) = (self::here(), ProcessRendezvous::default());
     let [met, introduced] = [self::here(), self::here()];
     let _called = call(&met, here.slot, &mut None, |_| true).unwrap().unwrap();
-    let [parts] = <[Parts; 1]>::try_from(rendezvous.take_in(&here, &Pairs::new())).unwrap();
-    let pairs = Pairs::from([(parts.slot, Arc::new(Pair::new(parts)))]);
+    let [parts] =
+        <[PairParts; 1]>::try_from(rendezvous.take_in(&here, &PairsBySlot::new())).unwrap();
+    let pairs = PairsBySlot::from([(parts.slot, Arc::new(ProcessPair::new(parts)))]);
     assert_eq!(rendezvous.introduce(&here, introduced.slot, &pairs), Ok(true));
     let besides = |slot| rendezvous.pairs_besides(slot, &pairs);
     assert_eq!([SLOTS, met.slot, introduced.slot].map(besides), [2, 1, 1]);
@@ -224,15 +226,15 @@ fn a_slot_whose_marker_another_process_has_is_not_claimed() {
     // Another test may claim it first.
     let (slot, others) = loop {
         let slot = here().slot;
-        if let Ok(marker) = Marker::bind(&Names::default(), slot) {
+        if let Ok(marker) = Marker::bind(&SocketNames::default(), slot) {
             break (slot, marker);
         }
     };
-    let here = Here::claim(&Names::default(), slot.into(), 2).unwrap();
+    let here = LocalProcess::claim(&SocketNames::default(), slot.into(), 2).unwrap();
     assert_ne!(here.slot, slot);
     drop(others);
     here.marker.show().unwrap();
-    assert_eq!(Probe::new().unwrap().sees(&here.names, here.slot), Ok(true));
+    assert_eq!(MarkerProbe::new().unwrap().sees(&here.names, here.slot), Ok(true));
 }
 
 #[test]

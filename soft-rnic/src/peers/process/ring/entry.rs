@@ -1,8 +1,8 @@
 //! Entries of the rings, and the words that they are there.
 
-use crate::queues::address::Gid;
-use crate::queues::outcome::Reply;
-use crate::reason::Reason;
+use crate::queues::address::GidBytes;
+use crate::queues::outcome::PeerReply;
+use crate::reason::WcReason;
 
 /// Bytes that go with the request itself.
 pub(crate) const BODY: usize = 32;
@@ -17,7 +17,7 @@ pub(crate) struct Broken;
 /// The operation that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
-pub(crate) enum What {
+pub(crate) enum EntryOp {
     #[default]
     Send,
     /// With an immediate; without one it is only judged.
@@ -48,7 +48,7 @@ pub(crate) enum PayloadLocation {
 
 /// The part of an entry that a request is: all of it, or one of its two messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Part {
+pub(crate) enum EntryPart {
     #[default]
     Whole,
     First,
@@ -69,10 +69,10 @@ pub(crate) const INVALIDATES: u8 = 32;
 /// Beside the length of the second of two messages.
 const SECOND_SOLICITED: u32 = 1 << 31;
 
-/// A request on its way to another process. It is not moved about: see `sq::Request`.
+/// A request on its way to another process. It is not moved about: see `WqeRef`.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Request {
-    pub(crate) what: What,
+pub(crate) struct RingRequest {
+    pub(crate) what: EntryOp,
     pub(crate) flags: u8,
     pub(crate) location: PayloadLocation,
     /// Number of times that the sending queue pair was connected.
@@ -87,7 +87,7 @@ pub(crate) struct Request {
     pub(crate) len: u32,
     pub(crate) body: [u64; 4],
     /// The part of the entry that this is, in a request that was read.
-    pub(crate) part: Part,
+    pub(crate) part: EntryPart,
 }
 
 fn pair(low: u32, high: u32) -> u64 {
@@ -98,7 +98,7 @@ fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-impl Request {
+impl RingRequest {
     #[inline(always)]
     pub(super) fn words(&self) -> [u64; 8] {
         let kinds = u32::from_le_bytes([
@@ -126,14 +126,14 @@ impl Request {
     pub(super) fn take_over(&mut self, words: [u64; 8]) -> Result<(), Broken> {
         let [what, flags, location, incarnation] = halves(words[0]).1.to_le_bytes();
         let what = match what {
-            0 => What::Send,
-            1 => What::Write,
-            2 => What::Read,
-            3 => What::CompareSwap,
-            4 => What::FetchAdd,
-            5 => What::Datagram,
-            6 => What::Multicast,
-            7 => What::AtomicWrite,
+            0 => EntryOp::Send,
+            1 => EntryOp::Write,
+            2 => EntryOp::Read,
+            3 => EntryOp::CompareSwap,
+            4 => EntryOp::FetchAdd,
+            5 => EntryOp::Datagram,
+            6 => EntryOp::Multicast,
+            7 => EntryOp::AtomicWrite,
             _ => return Err(Broken),
         };
         let location = match location {
@@ -149,7 +149,7 @@ impl Request {
         (self.generation, self.number) = halves(words[2]);
         (self.imm, self.len) = halves(words[3]);
         self.body = [words[4], words[5], words[6], words[7]];
-        self.part = Part::Whole;
+        self.part = EntryPart::Whole;
         if self.location == PayloadLocation::Halves { self.split() } else { Ok(()) }
     }
 
@@ -167,7 +167,7 @@ impl Request {
 
     /// Says that it goes to the members of this multicast group, and to no queue pair. Data never
     /// lie in the body.
-    pub(crate) fn name_group(&mut self, gid: &Gid) {
+    pub(crate) fn name_group(&mut self, gid: &GidBytes) {
         let gid = u128::from_ne_bytes(*gid);
         self.to = 0;
         (self.body[2], self.body[3]) = (gid as u64, (gid >> 64) as u64);
@@ -175,11 +175,11 @@ impl Request {
 
     /// Reports whether it is for queue pairs that hear datagrams.
     pub(crate) fn is_datagram(&self) -> bool {
-        matches!(self.what, What::Datagram | What::Multicast)
+        matches!(self.what, EntryOp::Datagram | EntryOp::Multicast)
     }
 
     /// The multicast group that it names.
-    pub(crate) fn group(&self) -> Gid {
+    pub(crate) fn group(&self) -> GidBytes {
         (u128::from(self.body[2]) | u128::from(self.body[3]) << 64).to_ne_bytes()
     }
 
@@ -194,22 +194,22 @@ impl Request {
     /// The first message of two.
     #[inline(always)]
     fn split(&mut self) -> Result<(), Broken> {
-        let plain = self.what == What::Send && self.flags & !SOLICITED == WANTS_REPLY;
+        let plain = self.what == EntryOp::Send && self.flags & !SOLICITED == WANTS_REPLY;
         let is_half = |len: u32| len.wrapping_sub(1) < HALF as u32;
         if !plain || !is_half(self.len) || !is_half(self.imm & !SECOND_SOLICITED) {
             return Err(Broken);
         }
-        (self.part, self.location) = (Part::First, PayloadLocation::Body);
+        (self.part, self.location) = (EntryPart::First, PayloadLocation::Body);
         Ok(())
     }
 
     /// Becomes the second message of its entry, if it is the first of two.
     #[inline(always)]
     pub(crate) fn go_on(&mut self) -> bool {
-        if self.part != Part::First {
+        if self.part != EntryPart::First {
             return false;
         }
-        self.part = Part::Second;
+        self.part = EntryPart::Second;
         self.number = self.number.wrapping_add(1);
         self.len = self.imm & !SECOND_SOLICITED;
         let solicited = if self.imm == self.len { 0 } else { SOLICITED };
@@ -220,7 +220,7 @@ impl Request {
 
     /// The first message of its entry was executed, and this is the other one.
     pub(crate) fn is_second(&self) -> bool {
-        self.part == Part::Second
+        self.part == EntryPart::Second
     }
 }
 
@@ -230,7 +230,7 @@ pub(crate) struct ReplyEntry {
     pub(crate) to: u32,
     pub(crate) number: u32,
     pub(crate) incarnation: u8,
-    pub(crate) verdict: Reply,
+    pub(crate) verdict: PeerReply,
     /// The value that an atomic has found.
     pub(crate) value: u64,
 }
@@ -239,11 +239,11 @@ impl ReplyEntry {
     #[inline(always)]
     pub(super) fn words(&self) -> [u64; 4] {
         let (kind, code) = match self.verdict {
-            Reply::Done => (0, 0),
-            Reply::Silence => (1, 0),
-            Reply::Again => (2, 0),
-            Reply::Rnr(code) => (3, code),
-            Reply::Refused(reason) => (4, reason as u8),
+            PeerReply::Done => (0, 0),
+            PeerReply::Silence => (1, 0),
+            PeerReply::Again => (2, 0),
+            PeerReply::Rnr(code) => (3, code),
+            PeerReply::Refused(reason) => (4, reason as u8),
         };
         let kinds = u32::from_le_bytes([kind, code, self.incarnation, 0]);
         [pair(0, kinds), pair(self.to, self.number), self.value, 0]
@@ -254,11 +254,13 @@ impl ReplyEntry {
     pub(super) fn from_words(words: [u64; 4]) -> Option<ReplyEntry> {
         let [kind, code, incarnation, _] = halves(words[0]).1.to_le_bytes();
         let verdict = match kind {
-            0 => Reply::Done,
-            1 => Reply::Silence,
-            2 => Reply::Again,
-            3 => Reply::Rnr(code),
-            4 => Reply::Refused(Reason::of(code).filter(|reason| reason.is_refusal())?),
+            0 => PeerReply::Done,
+            1 => PeerReply::Silence,
+            2 => PeerReply::Again,
+            3 => PeerReply::Rnr(code),
+            4 => PeerReply::Refused(
+                WcReason::from_number(code).filter(|reason| reason.is_refusal())?,
+            ),
             _ => return None,
         };
         let (to, number) = halves(words[1]);

@@ -6,9 +6,9 @@ use rustix::process::getpid;
 use super::*;
 
 /// Names that no other test has, nor another run.
-fn names(n: u8) -> Names {
+fn names(n: u8) -> SocketNames {
     let [.., a, b] = std::process::id().to_be_bytes();
-    Names::of_address(IpAddr::V4(Ipv4Addr::new(240 | n, n, a, b)), 8)
+    SocketNames::of_address(IpAddr::V4(Ipv4Addr::new(240 | n, n, a, b)), 8)
 }
 
 fn bound(name: &SocketAddrUnix) -> OwnedFd {
@@ -25,7 +25,7 @@ fn accepted(listener: &OwnedFd) -> OwnedFd {
 fn a_turn_is_waited_for_though_its_holder_does_not_listen_yet() {
     let names = names(1);
     let holder = bound(&names.joining().unwrap());
-    let take = |limit| Turn::take(&names, limit).map(drop);
+    let take = |limit| JoinTurn::take(&names, limit).map(drop);
     assert_eq!(take(Duration::ZERO), Err(Silent { pid: None }.into()));
     listen(&holder, BACKLOG).unwrap();
     let pid = Some(Pid::as_raw(Some(getpid())));
@@ -64,7 +64,7 @@ fn of_many_members_one_that_answers_suffices() {
         drop(asked);
         let one = wait_for_another(&members[7]);
         let copies: Vec<OwnedFd> = (0..3).map(|_| new_socket().unwrap()).collect();
-        Shared(copies).answer(&one);
+        SharedDescriptors(copies).answer(&one);
         assert_eq!(asks.join().unwrap(), Some(3));
     });
     assert!(accept_with(&members[0], SocketFlags::CLOEXEC).is_err(), "it does not ask itself");

@@ -11,7 +11,7 @@ fn look(answers: &mut Answers, sent: &mut [u32]) {
             turn.take(4_096);
             sent[qpn as usize] += 1;
         }
-        Said::Some
+        AnswersSent::Some
     });
 }
 
@@ -42,7 +42,7 @@ fn what_is_said_is_over_and_what_was_noted_twice_has_one_turn() {
     }
     let mut all = |qpn, _: &mut Allowance| {
         turns.push(qpn);
-        Said::All
+        AnswersSent::All
     };
     answers.take_turns(&mut Allowance::none(), &mut all);
     assert!(!answers.is_empty());
@@ -57,7 +57,7 @@ fn a_look_ends_when_none_can_say_anything() {
     (0..3).for_each(|qpn| answers.note(A, qpn));
     answers.take_turns(&mut Allowance::of_look(), |_, _| {
         turns += 1;
-        Said::Nothing
+        AnswersSent::Nothing
     });
     assert_eq!(turns, 3);
     assert!(!answers.is_empty());

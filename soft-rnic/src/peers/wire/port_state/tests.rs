@@ -12,20 +12,23 @@ const ABSENT: AddressState = AddressState::Absent;
 fn the_events_are_those_of_the_difference() {
     let (gid, err, active) =
         (E::IBV_EVENT_GID_CHANGE, E::IBV_EVENT_PORT_ERR, E::IBV_EVENT_PORT_ACTIVE);
-    let (up, down) = (Seen::Present { is_running: true }, Seen::Present { is_running: false });
+    let (up, down) = (
+        AddressPresence::Present { is_running: true },
+        AddressPresence::Present { is_running: false },
+    );
     for (before, found, after, events) in [
-        (Seen::Unlisted, RUNNING, up, [None, None]),
-        (Seen::Unlisted, DOWN, down, [None, Some(err)]),
-        (Seen::Unlisted, ABSENT, Seen::Unlisted, [None, None]),
+        (AddressPresence::Unlisted, RUNNING, up, [None, None]),
+        (AddressPresence::Unlisted, DOWN, down, [None, Some(err)]),
+        (AddressPresence::Unlisted, ABSENT, AddressPresence::Unlisted, [None, None]),
         (up, RUNNING, up, [None, None]),
         (up, DOWN, down, [None, Some(err)]),
-        (up, ABSENT, Seen::Gone, [Some(gid), Some(err)]),
+        (up, ABSENT, AddressPresence::Gone, [Some(gid), Some(err)]),
         (down, RUNNING, up, [None, Some(active)]),
         (down, DOWN, down, [None, None]),
-        (down, ABSENT, Seen::Gone, [Some(gid), None]),
-        (Seen::Gone, RUNNING, up, [Some(gid), Some(active)]),
-        (Seen::Gone, DOWN, down, [Some(gid), None]),
-        (Seen::Gone, ABSENT, Seen::Gone, [None, None]),
+        (down, ABSENT, AddressPresence::Gone, [Some(gid), None]),
+        (AddressPresence::Gone, RUNNING, up, [Some(gid), Some(active)]),
+        (AddressPresence::Gone, DOWN, down, [Some(gid), None]),
+        (AddressPresence::Gone, ABSENT, AddressPresence::Gone, [None, None]),
     ] {
         assert_eq!(before.then(found), after, "{before:?} {found:?}");
         assert_eq!(before.events_until(after), events, "{before:?} {found:?}");

@@ -1,6 +1,6 @@
 use super::*;
 
-fn checked(program: &str, findings: &[&str], notes: &[&str]) -> Checked {
+fn checked(program: &str, findings: &[&str], notes: &[&str]) -> CheckedProcess {
     let lines: Vec<_> = [("c", program)]
         .into_iter()
         .chain(findings.iter().map(|text| ("f", *text)))
@@ -10,7 +10,7 @@ fn checked(program: &str, findings: &[&str], notes: &[&str]) -> Checked {
     soft_rnic::check::read(lines.concat().as_bytes()).unwrap().remove(0)
 }
 
-fn run(processes: &[Checked]) -> ProgramRun<'_> {
+fn run(processes: &[CheckedProcess]) -> ProgramRun<'_> {
     ProgramRun {
         command: &[],
         program_status: 0,
