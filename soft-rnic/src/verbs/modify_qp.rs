@@ -104,7 +104,7 @@ fn ignored(transport: QpTransport) -> u32 {
 
 /// [`attributes`] of a reliable connection, which has most of them.
 fn attributes_of_rc(from: QueuePairState, to: QueuePairState) -> Option<(u32, u32)> {
-    use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
+    use QueuePairState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
     Some(match (from, to) {
         (_, Reset) | (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (0, 0),
         (Reset, Init) => (PKEY | PORT | ACCESS, 0),
