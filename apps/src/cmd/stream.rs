@@ -36,6 +36,11 @@ impl Passed {
         self.messages += 1;
     }
 
+    /// The clock stops now.
+    pub(super) fn end(&mut self) {
+        self.elapsed = host::time::since(self.start);
+    }
+
     pub(super) fn checksum(&self) -> u32 {
         self.hasher.clone().finalize()
     }
@@ -70,7 +75,7 @@ pub(super) fn send_all(
     let work = sender.work();
     // An error of sending is reported first: closing then fails as a consequence.
     let closed = sender.close();
-    passed.elapsed = host::time::since(passed.start);
+    passed.end();
     sent.and(closed).map(|()| work)
 }
 
@@ -120,18 +125,22 @@ pub(super) fn take_all(
             TakeOutcome::Some(_) if is_first => tracing::info!("{HAS_COME}"),
             TakeOutcome::Some(_) | TakeOutcome::Nothing => {}
             TakeOutcome::Closed => {
-                passed.elapsed = host::time::since(passed.start);
+                passed.end();
                 return Ok(receiver.work());
             }
         }
     }
 }
 
-/// Says what was sent; returns the work of both ends if that has arrived.
-pub(super) fn confirmed(wire: &mut SessionChannel, passed: &Passed, work: Work) -> Result<Work> {
+/// Says what was sent; returns the work of both ends if that has arrived, which `hear` waits for.
+pub(super) fn confirmed(
+    wire: &mut SessionChannel,
+    passed: &Passed,
+    work: Work,
+    hear: impl FnOnce(&mut SessionChannel) -> Result<ControlMessage>,
+) -> Result<Work> {
     wire.tell(&ControlMessage::Streamed { bytes: passed.bytes, crc32: passed.checksum(), work })?;
-    // The reader of the other end's output may take its time.
-    match wire.hear_whenever()? {
+    match hear(wire)? {
         ControlMessage::Arrived { equal: Some(true), work, .. } => Ok(work),
         ControlMessage::Arrived { .. } => bail!("what has arrived is not what was sent"),
         other => session::unexpected(other),
@@ -139,8 +148,13 @@ pub(super) fn confirmed(wire: &mut SessionChannel, passed: &Passed, work: Work) 
 }
 
 /// Compares what has arrived with what was sent, and tells the other end; returns the work of both
-/// ends. A goodbye alone proves nothing: an end that fails says goodbye, too.
-pub(super) fn confirm(wire: &mut SessionChannel, passed: &Passed, here: Work) -> Result<Work> {
+/// ends, and the difference, if there is one. A goodbye alone proves nothing: an end that fails says
+/// goodbye, too.
+pub(super) fn confirm(
+    wire: &mut SessionChannel,
+    passed: &Passed,
+    here: Work,
+) -> Result<(Work, Option<String>)> {
     let checksum = passed.checksum();
     match wire.hear()? {
         ControlMessage::Streamed { bytes, crc32, work } => {
@@ -150,14 +164,14 @@ pub(super) fn confirm(wire: &mut SessionChannel, passed: &Passed, here: Work) ->
                 work,
                 equal: Some(equal),
             })?;
-            match equal {
-                true => Ok(work),
-                false => bail!(
+            let difference = (!equal).then(|| {
+                format!(
                     "{} bytes with checksum {checksum:08x} have arrived, {bytes} with {crc32:08x} \
                      were sent",
                     passed.bytes
-                ),
-            }
+                )
+            });
+            Ok((work, difference))
         }
         other => session::unexpected(other),
     }

@@ -60,9 +60,10 @@ impl std::ops::Add for Work {
 
     fn add(self, other: Work) -> Work {
         Work {
-            operations: self.operations + other.operations,
-            transfers: self.transfers + other.transfers,
-            transferred: self.transferred + other.transferred,
+            // The other end tells its own.
+            operations: self.operations.saturating_add(other.operations),
+            transfers: self.transfers.saturating_add(other.transfers),
+            transferred: self.transferred.saturating_add(other.transferred),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Result of a measurement: a line of `--json`, and what a row of a table is made of.
 
+use anyhow::{Result, ensure};
 use base::pinning;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -113,6 +114,20 @@ impl ResultLine {
         line.with("latency_ns_p999", times.value_at_quantile(0.999)).with_medians(times)
     }
 
+    /// Checks a line that the other end has told.
+    ///
+    /// # Errors
+    /// It is no line of results.
+    pub(crate) fn validated(self) -> Result<ResultLine> {
+        let is_plain = |value: &Value| !value.is_array() && !value.is_object();
+        let is_whole = ["size_bytes", "messages"].iter().all(|key| self.count(key).is_some());
+        ensure!(
+            is_whole && self.figures.values().all(is_plain),
+            "the other end tells a result that is none"
+        );
+        Ok(self)
+    }
+
     /// Merges the rounds of each class of messages: a round has a line for each of them.
     pub(crate) fn merged(rounds: &[Vec<ResultLine>]) -> Vec<ResultLine> {
         let classes = rounds.iter().map(Vec::len).max().unwrap_or(0);
@@ -130,6 +145,12 @@ impl ResultLine {
         for (key, value) in rounds.iter().flat_map(|line| &line.figures) {
             merged.figures.entry(key).or_insert_with(|| value.clone());
         }
+        // A sum of some rounds would pass for that of all. Where nothing is lost, that is not said.
+        let is_partial = |key: &str| {
+            let is_lacking = || rounds.iter().any(|line| line.number(key).is_none());
+            COUNTS.contains(&key) && key != "lost" && is_lacking()
+        };
+        merged.figures.retain(|key, _| !is_partial(key));
         for (key, value) in &mut merged.figures {
             let numbers = || rounds.iter().filter_map(|line| line.number(key));
             let Spread { median, min, max } = Spread::of(numbers());

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use base::pinning;
 use host::sync::Barrier;
 
-/// Does `lead` in this thread, and `follow` in a second one: both ends of a connection.
+/// Does `lead` in this thread, and `follow` in a second one: both ends of a connection. Each owns its
+/// end, which goes with it: the other one would wait for an end that has failed.
 ///
 /// # Errors
 /// There is no thread for the second one.

@@ -105,7 +105,9 @@ pub(crate) fn admitted<K: MeasuredProtocol, T>(
     judge: impl Fn(&SessionParameters) -> Result<(), String>,
     accept: impl Fn(Incoming<K>, &SessionParameters) -> Result<T>,
 ) -> Result<Option<(T, SessionParameters, SessionChannel)>> {
-    while let Some(pending) = next_peer::<K>(listener, command, time)? {
+    let start = host::time::now();
+    let left = || time.saturating_sub(host::time::since(start));
+    while let Some(pending) = next_peer::<K>(listener, command, left())? {
         if let Err(why) = judge(&pending.session) {
             pending.refuse(&why);
             continue;

@@ -19,7 +19,7 @@ use crate::cmd::stream::{Passed, confirm, confirmed, send_all, take_all};
 use crate::measure::figures::{bytes, counted_as, rate};
 use crate::measure::{MessageLoad, Work, pair};
 use crate::protocol::{MeasuredProtocol, MeasuredSender};
-use crate::session::{self, TrafficParameters, cause};
+use crate::session::{self, SessionChannel, TrafficParameters, cause};
 
 /// The message size when none is given.
 const DEFAULT_SIZE: u32 = 65_536;
@@ -80,7 +80,7 @@ fn connect<K: MeasuredProtocol>(
     connect::begin(&mut wire)?;
     let mut passed = Passed::new();
     let sent = source.send(outlet.sender, traffic.size, &mut passed, bar);
-    let confirmed = sent.and_then(|work| confirmed(&mut wire, &passed, work));
+    let confirmed = sent.and_then(|work| confirmed(&mut wire, &passed, work, SessionChannel::hear));
     confirmed.map_err(|e| cause(e, [&mut wire]))?;
     Ok(passed)
 }
@@ -96,7 +96,10 @@ fn within_process<K: MeasuredProtocol>(
     let near = K::join(&mut far, None, [device, device], config)?;
     let (mut sent, mut passed) = (Passed::new(), Passed::new());
     let lead = || source.send(near, size, &mut sent, bar);
-    let follow = || take_all(&mut far, &mut passed, |_| Ok(()), |_| Ok(()));
+    let follow = || {
+        let mut far = far;
+        take_all(&mut far, &mut passed, |_| Ok(()), |_| Ok(()))
+    };
     let (led, followed) = pair(lead, follow)?;
     led?;
     followed?;
@@ -172,6 +175,7 @@ pub(super) fn receive<K: MeasuredProtocol>(
     let taken = session::engaged::<K, _>(&host.listener, "bench", gather::BUSY, || {
         take_all(&mut receiver, &mut passed, |_| Ok(()), |_| Ok(signals::go_on()?))
     });
+    // A difference is in the result.
     let confirmed = taken
         .and_then(|work| party.wires().try_for_each(|wire| confirm(wire, &passed, work).map(drop)));
     confirmed.map_err(|e| cause(e, party.wires()))?;

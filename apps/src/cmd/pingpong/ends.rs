@@ -159,7 +159,7 @@ fn settle(
                 ended = interrupted;
                 wire.tell(&ControlMessage::Arrived { messages, work, equal: None })?;
             }
-            ControlMessage::Result(line) => return Ok((*line, ended)),
+            ControlMessage::Result(line) => return Ok((line.validated()?, ended)),
             other => return session::unexpected(other),
         }
     }

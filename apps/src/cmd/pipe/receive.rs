@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use base::outcome::{CommandError, CommandResult};
 use base::progress;
 use rdma_conn::listener::{Incoming, Listener};
@@ -104,7 +104,11 @@ fn stream<K: MeasuredProtocol>(
             Ok(())
         },
     );
-    let confirmed = taken.and_then(|work| confirm(&mut wire, &passed, work));
+    let confirmed = taken.and_then(|work| match confirm(&mut wire, &passed, work)? {
+        (work, None) => Ok(work),
+        (_, Some(difference)) => bail!(difference),
+    });
+    passed.end();
     bar.finish_and_clear();
     let work = confirmed.map_err(|e| early(cause(e, [&mut wire]), passed.bytes))?;
     task.report::<K>(&config, size, &passed, work)

@@ -47,7 +47,10 @@ pub(super) fn run<K: MeasuredProtocol>(
             input.wait(&mut wire)
         },
     );
-    let confirmed = sent.and_then(|work| confirmed(&mut wire, &passed, work));
+    // The reader of the other end's output may take its time.
+    let hear = SessionChannel::hear_whenever;
+    let confirmed = sent.and_then(|work| confirmed(&mut wire, &passed, work, hear));
+    passed.end();
     bar.finish_and_clear();
     let work = confirmed.map_err(|e| early(cause(e, [&mut wire]), passed.bytes))?;
     task.report::<K>(config, options.size, &passed, work)

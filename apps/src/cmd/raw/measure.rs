@@ -28,11 +28,18 @@ pub(super) fn within_process(
     plan: &RawPlan,
     until: EndOfLoad,
 ) -> Result<Vec<ResultLine>> {
-    let (mut near, mut far) = RawChannel::within().context("cannot make a pair of sockets")?;
+    let (near, far) = RawChannel::within().context("cannot make a pair of sockets")?;
     let other = session::card::peer_device(local.device)?;
     let device = other.as_ref().unwrap_or(local.device);
-    let lead = || lead(local, plan, &mut near, until);
-    let follow = || follow(Local { device, ..local }, &mut far, |_| Ok(()));
+    // Each end's channel goes with it: the other one then waits for no more.
+    let lead = || {
+        let mut near = near;
+        lead(local, plan, &mut near, until)
+    };
+    let follow = || {
+        let mut far = far;
+        follow(Local { device, ..local }, &mut far, |_| Ok(()))
+    };
     match pair(lead, follow)? {
         (Ok(lines), Ok(_)) => Ok(lines),
         // What the follower has found is the cause of what the leader then saw, and
@@ -232,7 +239,10 @@ fn followed(
     let missed = since(local.device, before).and_then(|since| since.missed);
     wire.tell(&RawControl::Received { received, operations, missed })?;
     match wire.hear()? {
-        RawControl::Results(lines, ended) => Ok((lines, ended)),
+        RawControl::Results(lines, ended) if lines.len() == plan.classes() as usize => {
+            let lines: Result<Vec<_>> = lines.into_iter().map(ResultLine::validated).collect();
+            Ok((lines?, ended))
+        }
         other => session::unexpected(other),
     }
 }

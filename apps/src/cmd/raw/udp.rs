@@ -76,7 +76,8 @@ impl MeasurementRequest<'_> {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let spins = self.spins();
         let lead = || self.lead_over(plan, until, near, (here, here));
-        let follow = || follow(&mut far, (here, here), spins, |_| Ok(()));
+        // Its end goes with it: the leader then waits for no more.
+        let follow = move || follow(&mut far, (here, here), spins, |_| Ok(()));
         let (led, followed) = pair(lead, follow)?;
         // What the leader says is what the follower then saw.
         led.and_then(|line| followed.map(|_| line))
@@ -208,7 +209,7 @@ fn follow(
     };
     control.tell(&Note::Received(received))?;
     match control.hear()? {
-        Note::Results(line, ended) => Ok((plan, *line, ended)),
+        Note::Results(line, ended) => Ok((plan, line.validated()?, ended)),
         other => session::unexpected(other),
     }
 }

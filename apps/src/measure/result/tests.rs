@@ -56,3 +56,25 @@ fn what_the_other_end_reads_is_what_was_written() {
     assert!(!json.contains("mean_transfer_bytes"), "{json}");
     assert_eq!(line, serde_json::from_str(&json).unwrap());
 }
+
+#[test]
+fn a_count_that_a_round_lacks_is_no_sum() {
+    let of = |rnr: Option<u64>| ResultLine::default().with("messages", 1).with("rnr_events", rnr);
+    let all = ResultLine::of_rounds(&[of(Some(2)), of(None)]);
+    assert_eq!((all.count("messages"), all.count("rnr_events")), (Some(2), None));
+}
+
+#[test]
+fn a_peer_tells_results_and_nothing_else() {
+    let right = r#"{"size_bytes":16,"messages":2,"device":"x","verified":true}"#;
+    assert!(line(right).validated().is_ok());
+    for wrong in [
+        r#"{}"#,
+        r#"{"messages":2}"#,
+        r#"{"size_bytes":"16","messages":2}"#,
+        r#"{"size_bytes":16,"messages":2,"more":[1]}"#,
+        r#"{"size_bytes":16,"messages":2,"more":{}}"#,
+    ] {
+        assert!(line(wrong).validated().is_err(), "{wrong}");
+    }
+}

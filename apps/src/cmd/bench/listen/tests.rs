@@ -101,7 +101,7 @@ fn every_mode_works_between_two_ends() {
         let senders = parse(mode).1.senders.max(parse(mode).1.threads);
         for measured in session(&[], &[&few(mode)]).into_iter().flatten() {
             assert_eq!(measured.count("messages"), Some(u64::from(senders) * 2000), "{mode:?}");
-            let per_message = measured.figure("rdma_ops_per_message");
+            let per_message = measured.number("rdma_ops_per_message").unwrap();
             let packed = mode.contains(&"--pack");
             assert!(packed || per_message >= 1.0, "{mode:?}: {per_message}");
         }
