@@ -9,36 +9,35 @@ pub(crate) mod buffered_write;
 pub(crate) mod direct_read;
 pub(crate) mod direct_write;
 mod flag;
-pub(crate) mod flags;
 mod given;
 pub(crate) mod send_recv;
 pub(crate) mod shared_write;
-mod spec;
 #[cfg(test)]
 mod tests;
-mod value;
+mod words;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::measure::Described;
 pub(crate) use flag::{Flag, number, shown, switch};
 pub(crate) use given::GivenSettings;
-pub(crate) use spec::{FlagSpec, ValueSyntax};
-pub(crate) use value::SettingValue;
 
 /// Settings that the connecting end decides, as the handshake has them: a value for each of the
 /// settings that are [told](Setting::told), in the order of their list.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct SettingTerms(pub(crate) Vec<SettingValue>);
+pub(crate) struct SettingTerms(pub(crate) Vec<Value>);
 
-type Getter<C> = fn(&C) -> SettingValue;
+/// Null if the setting means nothing beside the others.
+type Getter<C> = fn(&C) -> Value;
 /// `None` if the value is of another kind.
-type Setter<C> = fn(&mut C, &SettingValue) -> Option<()>;
+type Setter<C> = fn(&mut C, &Value) -> Option<()>;
 
 /// One setting of a connection whose settings are a `C`.
 pub(crate) struct Setting<C: 'static> {
-    /// The flag; without a name if the setting follows from others.
-    pub(crate) flag: FlagSpec,
+    /// The flag, a field of [`GivenSettings`]; empty if the setting follows from others.
+    pub(crate) flag: &'static str,
     is_told: bool,
     get: Getter<C>,
     set: Setter<C>,
@@ -50,20 +49,20 @@ pub(crate) struct Setting<C: 'static> {
 
 impl<C> Setting<C> {
     /// Each end has its own.
-    pub(crate) const fn own(flag: FlagSpec, (get, set): (Getter<C>, Setter<C>)) -> Setting<C> {
+    pub(crate) const fn own(flag: &'static str, (get, set): (Getter<C>, Setter<C>)) -> Setting<C> {
         let (in_json, title) = (|_: &C| false, |_: &C| String::new());
         Setting { flag, is_told: false, get, set, in_json, key: None, title }
     }
 
     /// The connecting end decides it, and tells the listening one.
-    pub(crate) const fn told(flag: FlagSpec, access: (Getter<C>, Setter<C>)) -> Setting<C> {
+    pub(crate) const fn told(flag: &'static str, access: (Getter<C>, Setter<C>)) -> Setting<C> {
         Setting { is_told: true, ..Setting::own(flag, access) }
     }
 
     /// A figure for the JSON that follows from other settings.
     pub(crate) const fn derived(key: &'static str, get: Getter<C>) -> Setting<C> {
         let set: Setter<C> = |_, _| None;
-        Setting { key: Some(key), ..Setting::own(FlagSpec::NONE, (get, set)).json() }
+        Setting { key: Some(key), ..Setting::own("", (get, set)).json() }
     }
 
     /// The JSON has it, under the flag's name.
@@ -87,7 +86,8 @@ impl<C> Setting<C> {
     }
 
     fn json_key(&self) -> String {
-        self.key.map_or_else(|| self.flag.key(), str::to_owned)
+        let name = self.flag.trim_start_matches("--").trim_start_matches("no-");
+        self.key.map_or_else(|| name.replace('-', "_"), str::to_owned)
     }
 }
 
@@ -95,9 +95,9 @@ impl<C> Setting<C> {
 macro_rules! field {
     ($($field:ident).+) => {
         (
-            |config| $crate::settings::SettingValue::from(config.$($field).+),
+            |config| ::serde_json::Value::from(config.$($field).+),
             |config, value| {
-                config.$($field).+ = value.get()?;
+                config.$($field).+ = $crate::settings::read(value)?;
                 Some(())
             },
         )
@@ -105,10 +105,16 @@ macro_rules! field {
 }
 pub(crate) use field;
 
+/// A value as the type of a field, if it is one of that.
+pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Option<T> {
+    T::deserialize(value).ok()
+}
+
 /// Sets what was given on the command line.
 pub(crate) fn set_given<C>(settings: &[Setting<C>], config: &mut C, given: &GivenSettings) {
+    let given = given.by_flag();
     for setting in settings {
-        if let Some(value) = given.value(&setting.flag) {
+        if let Some(value) = given.get(setting.flag) {
             // The parser has seen to the kind of value.
             let _ = (setting.set)(config, value);
         }
@@ -135,14 +141,15 @@ pub(crate) fn set_terms<C>(
 
 /// Lists the terms that the connecting end has told, by flag.
 pub(crate) fn by_flag<C>(settings: &[Setting<C>], terms: &SettingTerms) -> Vec<Flag> {
-    let pairs = told(settings).zip(&terms.0).filter(|(setting, _)| !setting.flag.name.is_empty());
-    pairs.map(|(setting, value)| (setting.flag.name, setting.flag.shown(value))).collect()
+    let pairs = told(settings).zip(&terms.0).filter(|(setting, _)| !setting.flag.is_empty());
+    pairs.map(|(setting, value)| flag::with_value(setting.flag, value)).collect()
 }
 
 /// Lists the flags given at this end that are the connecting end's to decide.
 pub(crate) fn asked<C>(settings: &[Setting<C>], given: &GivenSettings) -> Vec<Flag> {
-    let pairs = told(settings).filter_map(|s| Some((s.flag, given.value(&s.flag)?)));
-    pairs.map(|(flag, value)| (flag.name, flag.shown(value))).collect()
+    let given = given.by_flag();
+    let flag = |s: &Setting<C>| Some(flag::with_value(s.flag, given.get(s.flag)?));
+    told(settings).filter_map(flag).collect()
 }
 
 fn told<C>(settings: &[Setting<C>]) -> impl Iterator<Item = &Setting<C>> {
@@ -154,8 +161,7 @@ pub(crate) fn describe<C>(settings: &[Setting<C>], config: &C) -> Described {
     let in_json = settings.iter().filter(|setting| (setting.in_json)(config));
     in_json
         .map(|setting| (setting.json_key(), (setting.get)(config)))
-        .filter(|(_, value)| *value != SettingValue::Nothing)
-        .map(|(key, value)| (key, value.into_json()))
+        .filter(|(_, value)| !value.is_null())
         .collect()
 }
 

@@ -32,7 +32,7 @@ enum StepRuns {
     Always,
     /// The gate only: the full run has a step that does all of this, and more.
     Gate,
-    /// As [`Gate`](StepRuns::Gate), while the steps behind it in the table run. It has one command.
+    /// As [`Gate`], while the steps behind it in the table run. It has one command.
     Beside,
     /// The full run only.
     Full,

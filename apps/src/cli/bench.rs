@@ -124,14 +124,17 @@ fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
 
 impl BenchArgs {
     /// The flags that were given, of those that not every connection has.
-    pub(crate) fn given(&self) -> Vec<&'static str> {
-        let mut given = self.connection.given.names();
-        given.extend(self.srq.map(|_| "--srq"));
-        given.extend(self.srq_buffers.map(|_| "--srq-buffers"));
-        given.extend((self.rate == Some(SenderRate::Auto)).then_some("--rate auto"));
-        given.extend(self.sending_threads.map(|_| "--sending-threads"));
-        given.extend(self.receiving_threads.map(|_| "--receiving-threads"));
-        given
+    pub(crate) fn given(&self) -> Vec<String> {
+        let own = [
+            ("--srq", self.srq.is_some()),
+            ("--srq-buffers", self.srq_buffers.is_some()),
+            ("--rate auto", self.rate == Some(SenderRate::Auto)),
+            ("--sending-threads", self.sending_threads.is_some()),
+            ("--receiving-threads", self.receiving_threads.is_some()),
+        ];
+        let own = own.into_iter().filter(|(_, is_given)| *is_given);
+        let own = own.map(|(flag, _)| flag.to_owned());
+        self.connection.given.names().into_iter().chain(own).collect()
     }
 
     /// Default time of a measurement.

@@ -25,7 +25,7 @@ pub(crate) struct PingpongArgs {
     /// Be a peer of another program, one end of which listens and the other connects: its
     /// set-up, its messages, its defaults (size 4096, 1000 round trips, 500 receives, path
     /// MTU 1024, port 18515); give both ends the same, and the other one its GID index
-    #[arg(long, value_enum, value_name = "PROGRAM", conflicts_with_all = ["op", "protocol", "preset", "pack", "no-credits", "unacked", "batch"])]
+    #[arg(long, value_enum, value_name = "PROGRAM", conflicts_with_all = ["op", "protocol", "preset", "pack", "no_credits", "unacked", "batch"])]
     pub(crate) compat: Option<Compat>,
     /// With --compat: the path MTU in bytes
     #[arg(long, value_name = "BYTES", requires = "compat", default_value_t = 1024, value_parser = mtu)]

@@ -172,7 +172,6 @@ fn is_whole(arg: &Arg) -> bool {
         TypeId::of::<u32>(),
         TypeId::of::<u64>(),
         TypeId::of::<usize>(),
-        TypeId::of::<crate::settings::SettingValue>(),
     ]
     .iter()
     .any(|number| of == *number)

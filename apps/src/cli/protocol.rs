@@ -8,8 +8,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use rdma_conn::conn_core::handshake::ProtocolId;
 
 use crate::settings::{
-    FlagSpec, Setting, buffered_read, buffered_write, direct_read, direct_write, send_recv,
-    shared_write,
+    Setting, buffered_read, buffered_write, direct_read, direct_write, send_recv, shared_write,
 };
 
 /// Kind of connection (`--protocol`).
@@ -86,36 +85,20 @@ impl ProtocolKind {
         self == ProtocolKind::SharedWrite
     }
 
-    /// The flags of its settings.
-    pub(crate) fn flags(self) -> Vec<FlagSpec> {
-        fn flag_specs<C>(settings: &[Setting<C>]) -> Vec<FlagSpec> {
-            let flags = settings.iter().map(|setting| setting.flag);
-            flags.filter(|flag| !flag.name.is_empty()).collect()
-        }
-        match self {
-            ProtocolKind::SendRecv => flag_specs(send_recv::SETTINGS),
-            ProtocolKind::BufferedRead => flag_specs(buffered_read::SETTINGS),
-            ProtocolKind::BufferedWrite => flag_specs(buffered_write::SETTINGS),
-            ProtocolKind::DirectRead => flag_specs(direct_read::SETTINGS),
-            ProtocolKind::DirectWrite => flag_specs(direct_write::SETTINGS),
-            ProtocolKind::SharedWrite => flag_specs(shared_write::SETTINGS),
-        }
-    }
-
-    /// Those of all connections, each once.
-    pub(super) fn all_flags() -> Vec<FlagSpec> {
-        let mut flags: Vec<FlagSpec> = Vec::new();
-        for flag in ProtocolKind::ALL.into_iter().flat_map(ProtocolKind::flags) {
-            if flags.iter().all(|known| known.name != flag.name) {
-                flags.push(flag);
-            }
-        }
-        flags
-    }
-
     /// Reports whether the connection uses `flag`, one of the flags that not every connection has.
     fn understands(self, flag: &str) -> bool {
-        OF_BENCH.contains(&(self, flag)) || self.flags().iter().any(|known| known.name == flag)
+        fn sets<C>(settings: &[Setting<C>], flag: &str) -> bool {
+            settings.iter().any(|setting| setting.flag == flag)
+        }
+        OF_BENCH.contains(&(self, flag))
+            || match self {
+                ProtocolKind::SendRecv => sets(send_recv::SETTINGS, flag),
+                ProtocolKind::BufferedRead => sets(buffered_read::SETTINGS, flag),
+                ProtocolKind::BufferedWrite => sets(buffered_write::SETTINGS, flag),
+                ProtocolKind::DirectRead => sets(direct_read::SETTINGS, flag),
+                ProtocolKind::DirectWrite => sets(direct_write::SETTINGS, flag),
+                ProtocolKind::SharedWrite => sets(shared_write::SETTINGS, flag),
+            }
     }
 
     /// The one of this name.
@@ -129,8 +112,9 @@ impl ProtocolKind {
     }
 
     /// Refuses flags that this connection has no use for, by name.
-    pub(crate) fn check_flags(self, given: &[&'static str]) -> CommandResult {
-        let Some(flag) = given.iter().find(|flag| !self.understands(flag)) else { return Ok(()) };
+    pub(crate) fn check_flags(self, given: &[impl AsRef<str>]) -> CommandResult {
+        let mut given = given.iter().map(AsRef::<str>::as_ref);
+        let Some(flag) = given.find(|flag| !self.understands(flag)) else { return Ok(()) };
         let knows = |other: &&ProtocolKind| other.understands(flag);
         let others: Vec<&str> = ProtocolKind::ALL.iter().filter(knows).map(|p| p.name()).collect();
         let remedy = match others[..] {

@@ -13,7 +13,7 @@ pub(crate) struct RawArgs {
     /// message by a completion (send, write-imm), by polling memory (write), or not at
     /// all (read); it polls, and gives way to other threads unless there is --wait spin.
     /// The queues' settings hold for it, too, with defaults of its own
-    #[arg(long, value_enum, value_name = "VERB", conflicts_with_all = ["protocol", "preset", "pack", "no-credits"])]
+    #[arg(long, value_enum, value_name = "VERB", conflicts_with_all = ["protocol", "preset", "pack", "no_credits"])]
     pub(crate) op: Option<Means>,
     /// Service of the queue pairs
     #[arg(long, value_enum, value_name = "SERVICE", requires = "op", default_value_t)]

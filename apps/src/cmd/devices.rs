@@ -7,70 +7,11 @@ use std::net::Ipv4Addr;
 use base::outcome::{CommandResult, as_usage, usage};
 use base::say;
 use rdma_conn::device::{self, Found, Nameable, OpenError, PortReport, Provider, survey};
-use rdma_conn::verbs_safe::DeviceAttr;
-use serde::Serialize;
+use rdma_conn::verbs_safe::{DeviceAttr, GidEntry};
+use serde_json::{Value, json};
 
 use crate::cli::CommonArgs;
 use crate::session::bad_distance;
-
-/// One line of `--json`.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-enum DeviceLine {
-    Device {
-        device: String,
-        provider: &'static str,
-        guid: String,
-        limits: Option<DeviceLimits>,
-        error: Option<String>,
-        ports: Vec<PortJson>,
-    },
-    /// A device on the network that could be named, and is not opened.
-    Nameable {
-        device: String,
-        interface: String,
-        mtu_bytes: usize,
-        path_mtu_bytes: usize,
-        port_free: bool,
-        port_shared: bool,
-        held_by: Vec<String>,
-    },
-    Obstacle {
-        what: String,
-        remedy: String,
-    },
-}
-
-#[derive(Serialize)]
-struct DeviceLimits {
-    max_qp: u32,
-    max_qp_wr: u32,
-    max_sge: u32,
-    max_cqe: u32,
-    max_srq: u32,
-    max_srq_wr: u32,
-    max_qp_rd_atom: u32,
-    on_demand_paging: bool,
-}
-
-#[derive(Serialize)]
-struct PortJson {
-    port: u8,
-    state: &'static str,
-    link_layer: String,
-    mtu_bytes: u32,
-    max_message_bytes: u32,
-    lid: u16,
-    gids: Vec<GidJson>,
-    gid_index: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct GidJson {
-    index: u32,
-    gid: String,
-    kind: String,
-}
 
 pub(crate) fn run(common: &CommonArgs) -> CommandResult {
     // One at a distance is there when it is asked for.
@@ -102,16 +43,13 @@ pub(crate) fn run(common: &CommonArgs) -> CommandResult {
     let nameable = if common.device.is_none() { device::nameable()? } else { Vec::new() };
     if common.json {
         for device in devices {
-            say!("{}", serde_json::to_string(&line(device))?);
+            say!("{}", device_line(device));
         }
-        for device in nameable {
-            say!("{}", serde_json::to_string(&nameable_line(device))?);
+        for device in &nameable {
+            say!("{}", nameable_line(device));
         }
-        for o in survey.obstacles {
-            say!(
-                "{}",
-                serde_json::to_string(&DeviceLine::Obstacle { what: o.what, remedy: o.remedy })?
-            );
+        for o in &survey.obstacles {
+            say!("{}", json!({ "kind": "obstacle", "what": o.what, "remedy": o.remedy }));
         }
         return Ok(());
     }
@@ -186,57 +124,59 @@ fn mapped(v4: Ipv4Addr) -> String {
     format!("::ffff:{v4}")
 }
 
-fn line(device: &Found) -> DeviceLine {
-    DeviceLine::Device {
-        device: device.name.clone(),
-        provider: if device.provider == Provider::Soft { "soft-rnic" } else { "rdma-core" },
-        guid: format!("{:016x}", device.guid),
-        limits: device.attr.as_ref().ok().map(limits),
-        error: device.attr.as_ref().err().cloned(),
-        ports: device.ports.iter().map(port_line).collect(),
-    }
+fn device_line(device: &Found) -> Value {
+    let attr = device.attr.as_ref();
+    json!({
+        "kind": "device",
+        "device": device.name,
+        "provider": if device.provider == Provider::Soft { "soft-rnic" } else { "rdma-core" },
+        "guid": format!("{:016x}", device.guid),
+        "limits": attr.ok().map(limits),
+        "error": attr.err(),
+        "ports": device.ports.iter().map(port_line).collect::<Value>(),
+    })
 }
 
-fn limits(a: &DeviceAttr) -> DeviceLimits {
-    DeviceLimits {
-        max_qp: a.max_qp,
-        max_qp_wr: a.max_qp_wr,
-        max_sge: a.max_sge,
-        max_cqe: a.max_cqe,
-        max_srq: a.max_srq,
-        max_srq_wr: a.max_srq_wr,
-        max_qp_rd_atom: a.max_qp_rd_atom,
-        on_demand_paging: a.odp.supported,
-    }
+fn limits(a: &DeviceAttr) -> Value {
+    json!({
+        "max_qp": a.max_qp,
+        "max_qp_wr": a.max_qp_wr,
+        "max_sge": a.max_sge,
+        "max_cqe": a.max_cqe,
+        "max_srq": a.max_srq,
+        "max_srq_wr": a.max_srq_wr,
+        "max_qp_rd_atom": a.max_qp_rd_atom,
+        "on_demand_paging": a.odp.supported,
+    })
 }
 
-fn port_line(port: &PortReport) -> PortJson {
-    let gid = |e: &rdma_conn::verbs_safe::GidEntry| GidJson {
-        index: e.index,
-        gid: gid_text(&e.gid),
-        kind: format!("{:?}", e.kind),
+fn port_line(port: &PortReport) -> Value {
+    let gid = |entry: &GidEntry| {
+        let (gid, kind) = (gid_text(&entry.gid), format!("{:?}", entry.kind));
+        json!({ "index": entry.index, "gid": gid, "kind": kind })
     };
-    PortJson {
-        port: port.attr.port,
-        state: port.attr.state,
-        link_layer: format!("{:?}", port.attr.link_layer),
-        mtu_bytes: port.attr.active_mtu.bytes(),
-        max_message_bytes: port.attr.max_msg_bytes,
-        lid: port.attr.lid,
-        gids: port.gids.iter().map(gid).collect(),
-        gid_index: port.chosen_gid,
-    }
+    json!({
+        "port": port.attr.port,
+        "state": port.attr.state,
+        "link_layer": format!("{:?}", port.attr.link_layer),
+        "mtu_bytes": port.attr.active_mtu.bytes(),
+        "max_message_bytes": port.attr.max_msg_bytes,
+        "lid": port.attr.lid,
+        "gids": port.gids.iter().map(gid).collect::<Value>(),
+        "gid_index": port.chosen_gid,
+    })
 }
 
-fn nameable_line(device: Nameable) -> DeviceLine {
-    let Nameable { name, interface, mtu_bytes, path_mtu_bytes, holders, is_shared, .. } = device;
-    DeviceLine::Nameable {
-        device: name,
-        interface,
-        mtu_bytes,
-        path_mtu_bytes,
-        port_free: holders.is_empty(),
-        port_shared: is_shared,
-        held_by: holders,
-    }
+/// The line of a device on the network that could be named, and is not opened.
+fn nameable_line(device: &Nameable) -> Value {
+    json!({
+        "kind": "nameable",
+        "device": device.name,
+        "interface": device.interface,
+        "mtu_bytes": device.mtu_bytes,
+        "path_mtu_bytes": device.path_mtu_bytes,
+        "port_free": device.holders.is_empty(),
+        "port_shared": device.is_shared,
+        "held_by": device.holders,
+    })
 }

@@ -8,7 +8,6 @@ use rdma_conn::send_recv::ConfigError;
 use super::SessionMemory;
 use crate::cli::ConnectionArgs;
 use crate::protocol::by_flag::{by_flag_within, size_over};
-use crate::settings::flags::RING_BYTES;
 
 /// A ring for messages of `size` bytes: like `shape`, or so large that it holds several of them.
 pub(super) fn shape(size: u32, shape: RingShape) -> RingShape {
@@ -27,7 +26,7 @@ pub(super) fn by_flag(
     args: &ConnectionArgs,
     shape: RingShape,
 ) -> CommandError {
-    if error.field == "ring_bytes" && !args.given.has(&RING_BYTES) {
+    if error.field == "ring_bytes" && args.given.ring_bytes.is_none() {
         return size_over(shape.message_bytes.into(), LONGEST);
     }
     let field = if error.field == "tail.window" { "recv_depth" } else { error.field };

@@ -20,8 +20,7 @@ use crate::limits::{ENTRY_BYTES, MOST_BUFFER_BYTES};
 use crate::measure::{LoadShape, Work};
 use crate::protocol::by_flag::by_flag;
 use crate::settings::Setting;
-use crate::settings::flags::{RECV_DEPTH, UNACKED};
-use crate::settings::send_recv::{self as settings, PRESET};
+use crate::settings::send_recv as settings;
 
 /// Receive and send buffers of a large message are many bytes: without other wishes
 /// the windows shrink so that they stay below this.
@@ -33,10 +32,10 @@ fn shrink(config: Config, args: &ConnectionArgs, size: u32) -> Config {
     let has_room = u64::from(size) * 5 <= MOST_BUFFER_BYTES;
     let least = if has_room { 2 } else { 1 };
     let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1)) / 3).max(least) as u32;
-    if args.given.has(&UNACKED) || config.unacked <= fits {
+    if args.given.unacked.is_some() || config.unacked <= fits {
         return config;
     }
-    let recv_depth = if !args.given.has(&RECV_DEPTH) { 2 * fits } else { config.recv_depth };
+    let recv_depth = if args.given.recv_depth.is_none() { 2 * fits } else { config.recv_depth };
     Config { unacked: fits, batch: config.batch.min(fits), recv_depth, ..config }
 }
 
@@ -47,17 +46,17 @@ const PINGPONG_BYTES: u64 = 256 << 10;
 /// waited for before the next one: short messages have some buffers more.
 fn for_latency(config: Config, args: &ConnectionArgs, size: u32) -> Config {
     let unacked = (PINGPONG_BYTES / u64::from(size.max(1))).clamp(1, 8) as u32;
-    if args.given.has(&PRESET) || args.given.has(&UNACKED) || unacked == 1 {
+    if args.given.preset.is_some() || args.given.unacked.is_some() || unacked == 1 {
         return shrink_window(config, args);
     }
-    let recv_depth = args.given.number(&RECV_DEPTH).unwrap_or(2 * unacked);
+    let recv_depth = args.given.recv_depth.unwrap_or(2 * unacked);
     Config { unacked, recv_depth, ..config }
 }
 
 /// As [`shrink`], where one message is on its way at a time.
 fn shrink_window(config: Config, args: &ConnectionArgs) -> Config {
     let buffers = u64::from(config.recv_depth) + 1 + u64::from(config.unacked);
-    let is_open = !args.given.has(&RECV_DEPTH) && config.unacked == 1;
+    let is_open = args.given.recv_depth.is_none() && config.unacked == 1;
     match is_open && buffers * u64::from(config.message_bytes) > MOST_BUFFER_BYTES {
         true => Config { recv_depth: 2, ..config },
         false => config,
@@ -75,9 +74,9 @@ impl MeasuredProtocol for SendRecv {
     const KEPT_BUFFERS: u32 = SharedConfig::KEPT;
 
     fn base(args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
-        let asked = args.given.word(&PRESET).and_then(|name| name.parse().ok());
+        let asked = args.given.preset();
         let preset = Config::preset_for(asked.unwrap_or(purpose.preset()), size);
-        let unacked = args.given.number(&UNACKED);
+        let unacked = args.given.unacked;
         Config {
             message_bytes: size.max(1),
             batch: preset.batch.min(unacked.unwrap_or(preset.unacked)),

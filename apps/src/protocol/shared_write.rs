@@ -52,7 +52,7 @@ impl MeasuredProtocol for SharedWrite {
     }
 
     fn suit_peers(config: Config, args: &ConnectionArgs, peers: u32) -> Config {
-        let least = if args.given.has(&settings::EXTENTS) { 0 } else { EXTENTS_OF_A_PEER * peers };
+        let least = if args.given.extents.is_some() { 0 } else { EXTENTS_OF_A_PEER * peers };
         Config { extents: config.extents.max(least), ..config }
     }
 

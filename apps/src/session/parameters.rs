@@ -10,7 +10,6 @@ use crate::cli::{ConnectionArgs, RoundsArgs};
 use crate::limits::{MOST_BUFFER_BYTES, MOST_SIZES};
 use crate::measure::{EndOfLoad, LoadShape, ReceiverThreads};
 use crate::protocol::{self, MeasuredProtocol, OTHER_VERSION, Purpose, SessionMemory};
-use crate::settings::send_recv::PRESET;
 use crate::settings::{self, Flag, SettingTerms, number, shown, switch};
 
 /// One connection of a session, as application data of the handshake (up to 512 bytes,
@@ -182,7 +181,7 @@ impl TrafficParameters {
     ) -> TrafficParameters {
         TrafficParameters {
             size,
-            preset: args.given.word(&PRESET).map(str::to_owned),
+            preset: args.given.preset.clone(),
             terms: settings::terms(K::SETTINGS, config),
             verify,
             receiving: None,
@@ -236,7 +235,7 @@ impl TrafficParameters {
         let receiving = self.receiving.map_or("as the other end likes", ReceiverThreads::flag);
         let file = self.file.map(|(bytes, crc)| format!("a file of {bytes} bytes ({crc:08x})"));
         let preset = self.preset.as_deref().unwrap_or(purpose.preset().name());
-        let mut flags = vec![("--size", shown(&self.size)), (PRESET.name, preset.to_owned())];
+        let mut flags = vec![("--size", shown(&self.size)), ("--preset", preset.to_owned())];
         flags.extend(settings::by_flag(K::SETTINGS, &self.terms));
         flags.extend([
             ("--no-verify", switch(!self.verify)),
@@ -279,7 +278,7 @@ pub(crate) fn asked<K: MeasuredProtocol>(
     no_verify: bool,
 ) -> Vec<Flag> {
     let mut flags: Vec<Flag> = number("--size", size).into_iter().collect();
-    flags.extend(args.given.word(&PRESET).map(|preset| (PRESET.name, preset.to_owned())));
+    flags.extend(number("--preset", args.given.preset.as_ref()));
     flags.extend(settings::asked(K::SETTINGS, &args.given));
     flags.extend(no_verify.then(|| ("--no-verify", switch(true))));
     flags

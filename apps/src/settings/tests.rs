@@ -1,12 +1,24 @@
+use clap::{CommandFactory, Parser};
+
 use super::*;
+
+#[derive(Parser)]
+struct SettingsCommandLine {
+    #[command(flatten)]
+    given: GivenSettings,
+}
 
 /// Each setting is named once, and what is told is understood.
 fn hold_together<C: Clone>(settings: &[Setting<C>], base: &C, other: &C) {
-    let named = settings.iter().filter(|setting| !setting.flag.name.is_empty());
-    let mut names: Vec<&str> = named.map(|setting| setting.flag.name).collect();
+    let named = settings.iter().filter(|setting| !setting.flag.is_empty());
+    let mut names: Vec<&str> = named.map(|setting| setting.flag).collect();
     names.sort_unstable();
     assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
-    assert!(names.iter().all(|name| name.starts_with("--")), "{names:?}");
+    let command = SettingsCommandLine::command();
+    for name in names {
+        let long = name.strip_prefix("--");
+        assert!(command.get_arguments().any(|arg| arg.get_long() == long), "{name}");
+    }
     let told = terms(settings, other);
     let mut host = base.clone();
     set_terms(settings, &mut host, &told).unwrap();
@@ -21,12 +33,17 @@ fn hold_together<C: Clone>(settings: &[Setting<C>], base: &C, other: &C) {
     let (_, fewer) = told.0.split_last().unwrap();
     assert_eq!(set_terms(settings, &mut host, &SettingTerms(fewer.to_vec())), None);
     // What both ends were told alike is no contradiction.
-    let mut given = GivenSettings::default();
-    for (setting, value) in super::told(settings).zip(&told.0) {
-        given.set(&setting.flag, value.clone());
-    }
-    for flag in asked(settings, &given).iter().filter(|(name, _)| !name.is_empty()) {
-        assert!(by_flag(settings, &told).contains(flag), "{flag:?}");
+    let told = by_flag(settings, &told);
+    let words = told.iter().flat_map(|(flag, value)| match &**value {
+        "off" => vec![],
+        "on" => vec![*flag],
+        value => vec![*flag, value],
+    });
+    let words = ["rdma-conn"].into_iter().chain(words);
+    let asked = asked(settings, &SettingsCommandLine::parse_from(words).given);
+    assert!(!asked.is_empty());
+    for flag in asked {
+        assert!(told.contains(&flag), "{flag:?}");
     }
 }
 

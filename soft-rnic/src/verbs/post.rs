@@ -405,9 +405,10 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
         // SAFETY: `wr` is valid (see # Safety): its address handle is NULL, or a live one of ours.
         (QpTransport::Ud, SqOp::Send) => Some(unsafe { DatagramAddress::new(wr) }?),
         (QpTransport::Ud, _) => Some(DatagramAddress::default()),
-        // SAFETY: an integer, whichever member was written.
         (QpTransport::XrcSend, _) => {
-            Some(DatagramAddress::of_srq(unsafe { wr.qp_type.xrc.remote_srqn }))
+            // SAFETY: an integer of the caller's request, whichever member was written.
+            let srqn = unsafe { wr.qp_type.xrc.remote_srqn };
+            Some(DatagramAddress::of_srq(srqn))
         }
         (QpTransport::XrcRecv, _) => return Err(errno::EINVAL),
         _ => None,

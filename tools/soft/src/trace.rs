@@ -25,7 +25,7 @@ pub fn run(common: &CommonArgs, options: &TraceArgs) -> CommandResult {
     for i in 0..found.len() {
         let report = why::report(&known, i, options.events as usize);
         if common.json {
-            say!("{}", serde_json::to_string(&json::TraceLine::from_findings(&report))?);
+            say!("{}", json::line(&report));
             continue;
         }
         if i > 0 {

@@ -18,7 +18,6 @@ use crate::measure::figures::{TakenAt, bytes, rate, size as shown};
 use crate::measure::line::{ProcessorDistance, line_ns};
 use crate::measure::rounds::{self, in_turn};
 use crate::measure::{EndOfLoad, LoadShape, MessageLoad, ResultLine, Spread};
-use crate::settings::send_recv::PRESET;
 
 const SIZES: [u32; 4] = [16, 512, 8192, 65_536];
 /// Twelve measurements and two more, with set-up: about 20 s.
@@ -191,7 +190,7 @@ fn marks(size: u32, row: &[Option<ResultLine>], line_ns: Option<f64>) -> Vec<Str
 
 fn with_preset(options: &BenchArgs, preset: Preset) -> BenchArgs {
     let mut options = options.clone();
-    options.connection.given.set(&PRESET, preset.name().into());
+    options.connection.given.preset = Some(preset.name().to_owned());
     options
 }
 

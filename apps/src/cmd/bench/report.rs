@@ -10,7 +10,6 @@ use crate::measure::{Crowd, LoadShape, MessageLoad, ReceiverThreads, ResultLine,
 use crate::protocol::MeasuredProtocol;
 use crate::results::{ResultReport, ResultStyle};
 use crate::settings;
-use crate::settings::send_recv::PRESET;
 
 /// Configuration that was measured: device, connection, settings and load.
 pub(crate) struct BenchCase<'a, K: MeasuredProtocol> {
@@ -54,7 +53,7 @@ impl<'a, K: MeasuredProtocol> BenchCase<'a, K> {
         config: &'a K::Settings,
         load: &'a MessageLoad,
     ) -> BenchCase<'a, K> {
-        let preset = options.connection.given.word(&PRESET).and_then(|name| name.parse().ok());
+        let preset = options.connection.given.preset();
         let (crowd, shape) = (Crowd::asked(options), LoadShape::new(options));
         BenchCase { device, config, load, crowd, preset, shape }
     }

@@ -23,7 +23,6 @@ use super::report::{report, with_times};
 use crate::cli::{CommonArgs, PingpongArgs, RawOp, WaitFlag};
 use crate::measure::ResultLine;
 use crate::session;
-use crate::settings::flags;
 
 const PROGRAM: &str = "ibv_rc_pingpong";
 /// The program's own settings, where nothing else is asked for.
@@ -76,7 +75,7 @@ fn plan(options: &PingpongArgs) -> Result<RawPlan> {
         size,
         false,
     );
-    let recv_depth = options.connection.given.number(&flags::RECV_DEPTH).unwrap_or(RECV_DEPTH);
+    let recv_depth = options.connection.given.recv_depth.unwrap_or(RECV_DEPTH);
     let plan = RawPlan { recv_depth, verify: false, ..new };
     plan.check().map_err(as_usage)?;
     Ok(plan)

@@ -12,9 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::{RawOp, RawTransport, RoundsArgs};
 use crate::limits::ENTRY_BYTES;
-use crate::settings::flags::{
-    BATCH, INLINE, POLL_BATCH, RECV_DEPTH, REPOST_BATCH, SIGNAL_EVERY, UNACKED,
-};
 use crate::settings::{self, Flag, Setting, field, shown, switch};
 
 /// Command that measures: its loop runs over the queue pairs.
@@ -82,13 +79,13 @@ pub(super) struct RawPlan {
 
 /// The settings of connections' queues that a verb alone has as well.
 pub(super) const QUEUES: &[Setting<RawPlan>] = &[
-    Setting::told(UNACKED, field!(unacked)),
-    Setting::told(BATCH, field!(batch)),
-    Setting::told(SIGNAL_EVERY, field!(signal_every)),
-    Setting::told(INLINE, field!(inline)),
-    Setting::told(RECV_DEPTH, field!(recv_depth)),
-    Setting::told(POLL_BATCH, field!(poll_batch)),
-    Setting::told(REPOST_BATCH, field!(repost_batch)),
+    Setting::told("--unacked", field!(unacked)),
+    Setting::told("--batch", field!(batch)),
+    Setting::told("--signal-every", field!(signal_every)),
+    Setting::told("--inline", field!(inline)),
+    Setting::told("--recv-depth", field!(recv_depth)),
+    Setting::told("--poll-batch", field!(poll_batch)),
+    Setting::told("--repost-batch", field!(repost_batch)),
 ];
 
 /// The MTUs of InfiniBand, in bytes.

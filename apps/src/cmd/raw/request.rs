@@ -13,7 +13,7 @@ use crate::cli::{
     RawTransport, SeededFaults, WaitFlag,
 };
 use crate::measure::EndOfLoad;
-use crate::settings::{Flag, FlagSpec, number, switch};
+use crate::settings::{Flag, number, switch};
 use crate::{session, settings};
 
 /// Measurements that the command line asks for.
@@ -42,7 +42,7 @@ pub(super) struct MeasurementRequest<'a> {
 fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<RawOp> {
     match means {
         Means::Verb(op) => {
-            let known: Vec<FlagSpec> = QUEUES.iter().map(|setting| setting.flag).collect();
+            let known: Vec<&str> = QUEUES.iter().map(|setting| setting.flag).collect();
             connection.check_raw(&known)?;
             Ok(op)
         }

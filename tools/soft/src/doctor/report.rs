@@ -3,6 +3,7 @@
 use base::outcome::CommandResult;
 use base::say;
 use serde::Serialize;
+use serde_json::json;
 
 /// Tests have failed; their lines have said why.
 #[derive(Debug, thiserror::Error)]
@@ -17,15 +18,6 @@ pub(super) enum TestVerdict {
     /// It works, and could work better.
     Warning,
     Failed,
-}
-
-/// One line.
-#[derive(Serialize)]
-struct DoctorLine<'a> {
-    check: &'a str,
-    verdict: TestVerdict,
-    found: &'a str,
-    remedy: Option<&'a str>,
 }
 
 /// Prints each test as it is done.
@@ -64,9 +56,9 @@ impl DoctorReport {
 
     fn add(&self, check: &str, verdict: TestVerdict, found: &str, remedy: Option<&str>) {
         if self.json {
-            // Text and numbers only: it cannot fail.
-            let line = serde_json::to_string(&DoctorLine { check, verdict, found, remedy });
-            say!("{}", line.unwrap_or_default());
+            let keys =
+                json!({ "check": check, "verdict": verdict, "found": found, "remedy": remedy });
+            say!("{keys}");
             return;
         }
         let word = match verdict {

@@ -6,7 +6,6 @@ use super::{MAX_MTU, QUEUES, RawPlan, RawTask, SLOT_ALIGN};
 use crate::cli::{ConnectionArgs, RawArgs, RawOp, RawTransport};
 use crate::limits::MOST_BUFFER_BYTES;
 use crate::settings;
-use crate::settings::flags::{BATCH, RECV_DEPTH, UNACKED};
 
 /// Without other wishes the buffers of one end stay below this.
 const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
@@ -43,8 +42,8 @@ impl RawPlan {
         let lanes = if srq || raw.transport == RawTransport::Ud { 1 } else { qps.max(1) };
         let (slot, fits) = if raw.reliable { (MAX_MTU, MAX_WINDOW) } else { (size, u32::MAX) };
         let unacked = || default_unacked(task, slot, lanes).min(fits);
-        let unacked = given.number(&UNACKED).unwrap_or_else(unacked);
-        let batch = given.number(&BATCH).unwrap_or(1);
+        let unacked = given.unacked.unwrap_or_else(unacked);
+        let batch = given.batch.unwrap_or(1);
         let slack = (CACHED_BYTES / size.max(1)).clamp(1, 16);
         let (signal_every, recv_depth) = match task {
             RawTask::Pingpong if op == RawOp::Read => (1, unacked.saturating_add(slack)),
@@ -59,7 +58,7 @@ impl RawPlan {
                 (signal_every, u64::from(window).min(budget) as u32)
             }
         };
-        let recv_depth = given.number(&RECV_DEPTH).unwrap_or(recv_depth);
+        let recv_depth = given.recv_depth.unwrap_or(recv_depth);
         let repost = recv_depth.saturating_sub(unacked).clamp(1, 32).min(recv_depth.max(1));
         let mut plan = RawPlan {
             rounds: 1,
