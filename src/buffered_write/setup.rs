@@ -72,7 +72,8 @@ impl Protocol for BufferedWrite {
         let terms = HalfOffer { control: Some(block.place()), ring: None };
         Ok(NewSender::new(pair.endpoint(0, 0), terms, move |peer, wire, _| {
             let (ring, peer_block) = fitting(peer, config.max_peer_ring_bytes)?;
-            let staging = register_ring(wire.device, &pd, &ring.geometry, RemoteAccess::NONE)?;
+            let shape = (ring.geometry.capacity(), ring.geometry.is_mirrored());
+            let staging = register_ring(wire.device, &pd, shape, RemoteAccess::NONE)?;
             let attached = pair.queues.send.attach(&staging);
             let staging_id = attached.map_err(|e| wire.device.error("attach a ring", &e))?;
             let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
@@ -114,7 +115,8 @@ impl Protocol for BufferedWrite {
         };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         pair.post_receives(device, receives)?;
-        let ring = register_ring(device, &pd, &geometry, WRITES)?;
+        let shape = (geometry.capacity(), geometry.is_mirrored());
+        let ring = register_ring(device, &pd, shape, WRITES)?;
         let block = ControlBlock::new(device, &pd, WRITES)?;
         let tail = match config.tail {
             Tail::Immediate { .. } => offer::Tail::Immediate,
