@@ -89,7 +89,6 @@ impl Protocol for DirectWrite {
                 slot_count,
                 peer_buffers: place,
                 limit: layout.max_message().min(config.message_bytes),
-                stalled_at: None,
                 stats: SenderStats::default(),
             })
         }))
