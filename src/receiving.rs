@@ -20,7 +20,7 @@ use crate::wait::{Deadline, POLL_SLEEP};
 use crate::waiting::{CqWaiting, Waits};
 use crate::wire::ConnectedQp;
 
-pub(crate) use receives::{ReceivesCopies, receives_copies};
+pub(crate) use receives::receives_copies;
 
 /// A receiver's side of one queue pair.
 pub(crate) trait ReceiverLink: Peered + Debug {
