@@ -75,8 +75,8 @@ pub struct WriteSender {
 
 /// Sending.
 impl WriteSender {
-    /// The sender of an empty ring. If the tail is told by immediates, `window` is the number
-    /// of receives that the peer has posted for them, less one for the goodbye.
+    /// The sender of an empty ring. If tails go as immediates, `window` is the number of receives
+    /// that the peer has posted for them, less one for the goodbye.
     pub const fn new(geometry: Geometry, window: Option<u32>) -> Self {
         Self {
             ring: Producer::new(geometry),
@@ -96,7 +96,7 @@ impl WriteSender {
         self.ring.geometry()
     }
 
-    /// Reports whether the tail is told by immediates.
+    /// Reports whether tails go as immediates.
     pub fn has_window(&self) -> bool {
         self.window.is_some()
     }
@@ -125,7 +125,7 @@ impl WriteSender {
         self.stopped.is_some()
     }
 
-    /// Messages that the receiver says it had taken when it stopped. It may lie.
+    /// Number of messages taken when the receiver stopped, by its own report: it may lie.
     #[inline]
     pub fn taken_messages(&self) -> Option<u64> {
         self.stopped
@@ -152,7 +152,7 @@ impl WriteSender {
         self.ring.reserve(len)
     }
 
-    /// Makes a record of what was granted, as [`Producer::commit`].
+    /// Makes a record in the grant, as [`Producer::commit`].
     ///
     /// # Errors
     /// As there, and after [`close`](Self::close).
@@ -209,11 +209,11 @@ impl WriteSender {
     }
 
     /// Takes the words of the control block: the head, and the count of immediates; with the last
-    /// head, the count of messages. Returns whether anything is new; nothing is, once the receiver
-    /// has stopped.
+    /// head, the count of messages. Returns true if a word is new. Once the receiver has stopped,
+    /// no word counts as new.
     ///
     /// # Errors
-    /// [`UpdateError`]: the connection is to be closed. Nothing has changed.
+    /// [`UpdateError`]: close the connection. Nothing has changed.
     #[inline]
     pub fn on_update(&mut self, head: u64, taken: u64) -> Result<bool, UpdateError> {
         let told = AdvertisedCursor::from_word(head);

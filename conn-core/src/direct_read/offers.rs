@@ -147,7 +147,7 @@ impl Offers {
         Ok(self.sent)
     }
 
-    /// Takes back the message offered last, whose request was not posted.
+    /// Takes back the message offered last, after its request was not posted.
     ///
     /// # Errors
     /// [`AckError::NeverSent`] if none is unacknowledged; nothing has changed.
@@ -174,8 +174,8 @@ impl Offers {
         }
     }
 
-    /// The count word has this value. It acknowledges nothing while a refusal that it
-    /// counts has not been told.
+    /// Takes the value of the count word. It acknowledges nothing while a notice of a refusal that
+    /// it counts is missing.
     ///
     /// # Errors
     /// [`AckError`]; nothing has changed.

@@ -1,5 +1,5 @@
-//! The operations of a Direct Write connection, and a naive model of what they mean: a queue of
-//! messages, queues of writes on their way, and memory at both ends.
+//! The operations of a Direct Write connection, and a naive model of them: a queue of messages,
+//! queues of writes in flight, and memory at both ends.
 
 use std::{collections::VecDeque, vec, vec::Vec};
 
@@ -85,7 +85,7 @@ impl BufferWrite {
     }
 }
 
-/// Both ends, their memory, and what is on its way.
+/// Both ends, their memory, and the writes in flight.
 #[derive(Clone, Debug)]
 pub struct CheckedDirectWrite {
     sender: BufferSender,
@@ -245,7 +245,8 @@ impl CheckedDirectWrite {
         assert!(taken.is_none_or(|taken| self.is_stopped && taken <= self.receiver.received()));
     }
 
-    /// Tells an end a lie, and checks its answer. The connection stays as it was.
+    /// Passes forged words to a copy of an end, and checks its answer. The connection does not
+    /// change.
     fn lie(&self, op: DirectWriteOp) {
         let (mut receiver, sender) = (self.receiver.clone(), &self.sender);
         let layout = *receiver.layout();

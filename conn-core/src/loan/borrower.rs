@@ -66,7 +66,7 @@ impl Borrower {
         }
     }
 
-    /// Reports whether a sender that was refused for lack of credit is to send WANT now.
+    /// Reports whether a sender without credit has to send WANT now.
     #[inline]
     pub fn wants(&self, window: &CreditWindow) -> bool {
         self.asked == WantState::No && window.available() == 0
@@ -118,7 +118,7 @@ impl Borrower {
         self.recalled = true;
     }
 
-    /// Reports whether credits are to be given back in this call.
+    /// Reports whether credits have to be returned in this call.
     #[inline]
     pub fn is_recalled(&self) -> bool {
         self.recalled

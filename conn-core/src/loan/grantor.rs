@@ -1,4 +1,4 @@
-//! The receiver's end of one connection whose credits are loans.
+//! The receiver's end of one connection with loans as credits.
 
 use super::{Due, LoanWire};
 use crate::control::Control;
@@ -133,7 +133,7 @@ impl LoanGrantor {
         Ok(returned)
     }
 
-    /// Takes what the lender has for this sender.
+    /// Takes a `Due` of the lender for this sender.
     pub fn lend(&mut self, due: Due) {
         self.granted += u64::from(due.credits);
         let is_answer = due.credits > 0 || due.heard;

@@ -98,7 +98,7 @@ pub enum LenderConfigError {
     /// Storage for no members, or for too many.
     #[error("a pool for no members, or for too many")]
     Members,
-    /// Each member keeps [`KEPT`] buffers, and there are not so many.
+    /// The pool has fewer buffers than its members keep ([`KEPT`] each).
     #[error("the members of this pool keep {kept} buffers, and it has fewer")]
     TooFewBuffers {
         /// Buffers that all members keep.
@@ -272,12 +272,12 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         Ok(member)
     }
 
-    /// A member goes: its connection takes no more messages. `unused` of the credits that
-    /// it was given ([`take`](Self::take)) have brought no message. Its number is given
+    /// Removes a member: its connection takes no more messages. `unused` is the number of its
+    /// credits ([`take`](Self::take)) that have brought no message. The member's number is free
     /// again when its last message is home.
     ///
     /// # Errors
-    /// [`LenderError`] when it has gone, or cannot have so many.
+    /// [`LenderError`] when the member was removed, or has fewer credits.
     pub fn leave(&mut self, member: u32, unused: u32) -> Result<(), LenderError> {
         let slot = *self.live(member)?;
         // Credits that were not sent to it yet are unused as well.
@@ -323,10 +323,10 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         Ok(())
     }
 
-    /// `n` buffers of a member's messages are posted again.
+    /// Books `n` reposted buffers of a member's messages.
     ///
     /// # Errors
-    /// [`LenderError`] when there is no such member, or it cannot have used so many.
+    /// [`LenderError`] when there is no such member, or it has used fewer.
     pub fn home(&mut self, member: u32, n: u32) -> Result<(), LenderError> {
         let used = self.used(member).ok_or(LenderError::NoMember)?;
         // It cannot have used credits that were not sent to it yet.
@@ -385,7 +385,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     }
 }
 
-/// Delivery of what is due to the members.
+/// Delivery of credits and recalls to the members.
 impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     /// The next member that may have something due: [`take`](Self::take), or its
     /// share, if it can have it ([`take_share`](Self::take_share)).
@@ -399,7 +399,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         Some(member)
     }
 
-    /// Takes what is due to a member, once.
+    /// Takes the `Due` of a member, once.
     ///
     /// # Errors
     /// [`LenderError::NoMember`] when it has gone.

@@ -1,6 +1,6 @@
-//! Reading a ring over the network: which reads to post, and what has landed (Buffered
-//! Read: "a RDMA read for the whole buffer section between the read pointer and the
-//! updated tail", and its future work: a limit on the transfer, several at a time).
+//! Reading a ring over the network: the reads to post, and the landed bytes (Buffered Read: "a RDMA
+//! read for the whole buffer section between the read pointer and the updated tail", and its future
+//! work: a limit on the transfer, several at a time).
 //!
 //! ```text
 //!   landed <= requested <= tail
@@ -118,8 +118,8 @@ impl Fetch {
         })
     }
 
-    /// The next read of what lies before `tail`, which counts as posted; `None` when all
-    /// is asked for, or enough is on its way.
+    /// The next read of bytes before `tail`, which counts as posted; `None` when all are requested,
+    /// or enough reads are in flight.
     #[inline]
     pub fn next(&mut self, tail: u64) -> Option<Read> {
         let wanted = tail.saturating_sub(self.requested);

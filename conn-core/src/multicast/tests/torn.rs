@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A member 0 of three, two of which it can see.
+/// Member 0 of three; it can see the other two.
 fn member() -> Member {
     Member::new(config(3, 4, Policy::Opportunistic), 0).expect("a group")
 }
@@ -21,8 +21,7 @@ fn shows_at(member: &mut Member, from: u8, now_ns: u64, words: &[u64; ROW_WORDS]
     member.on_row(Rank(from), now_ns, |at| words[usize::from(at)]);
 }
 
-/// A counter that goes from 0x1f8 to 0x250, of which the lower byte is there: it seems to go
-/// backwards.
+/// A counter goes from 0x1f8 to 0x250; only its lower byte has arrived: it seems to go backwards.
 #[test]
 fn a_counter_that_is_half_there_is_no_lie() {
     let (mut member, mut row) = (member(), Row { health: 0x1f8, ..Row::default() });

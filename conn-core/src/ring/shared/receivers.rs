@@ -92,13 +92,12 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
         &self.geometry
     }
 
-    /// Claims the next record that has landed as a whole. `header` loads the header at an
-    /// offset of the ring's memory, atomically and with `Acquire`: others may have claimed
-    /// and freed it meanwhile, so that it is being written again; then what was loaded is
-    /// not looked at.
+    /// Claims the next record that has landed whole. `header` loads the header at an offset of the
+    /// ring's memory, atomically and with `Acquire`: other threads may have claimed and freed it
+    /// meanwhile, so that it is being overwritten; then the loaded value is discarded.
     ///
     /// # Errors
-    /// [`RecordError`] when what lies there is no record: the connection is to be closed.
+    /// [`RecordError`] when there is no valid record: close the connection.
     #[inline]
     pub fn take(&self, header: impl Fn(u64) -> u64) -> Result<Taking, RecordError> {
         let mut word = self.claimed.load(CLAIM_SEE);
@@ -181,7 +180,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
         ClaimWord::unpack(word, head, self.geometry.capacity()).map_or(head, |claim| claim.position)
     }
 
-    /// Moves the head over what was freed, and returns it.
+    /// Moves the head over freed records, and returns it.
     pub fn head(&self) -> u64 {
         // Relaxed: this thread writes both.
         let mut freed = self.freed.load(Ordering::Relaxed);
@@ -196,7 +195,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
             head = end;
             freed = freed.wrapping_add(1) & COUNT;
         }
-        // What was skipped behind the last record that was claimed goes with it.
+        // The head also passes skip records behind the last claimed record.
         let claimed = self.claimed.load(Ordering::Relaxed);
         if let Some(claim) = ClaimWord::unpack(claimed, head, self.geometry.capacity())
             && claim.count == freed
