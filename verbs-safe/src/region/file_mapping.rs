@@ -20,7 +20,7 @@ pub struct FileMapping {
 struct FilePages {
     /// They are nowhere but in memory.
     in_memory: bool,
-    /// Bytes of one, of which mappings consist.
+    /// Bytes of one page; mappings consist of whole pages.
     bytes: usize,
 }
 

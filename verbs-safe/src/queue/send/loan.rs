@@ -43,7 +43,7 @@ pub struct FileLoanError {
 
 impl Drop for SendQueue {
     fn drop(&mut self) {
-        // What all requests are done with goes at once.
+        // Without outstanding requests, lent memory is released at once.
         let is_idle = self.retired == self.staged;
         for lent in self.loans.drain().filter(|_| !is_idle) {
             self.qp.uses.pinned.keep(Item::Region(Arc::clone(lent.registration())));

@@ -76,8 +76,8 @@ fn to_alignment(shared: *const u8, len: usize) -> usize {
     (shared.addr() & 8).min(len)
 }
 
-/// Moves `$len` bytes, more than none and a multiple of 64, and both addresses behind them;
-/// before each block it does what else is said.
+/// Moves `$len` bytes, a multiple of 64 above 0, and advances both addresses behind them; executes
+/// `$ahead` before each block.
 macro_rules! blocks_of_64 {
     ($to:ident, $from:ident, $len:expr $(, $ahead:literal)?) => {
         std::arch::asm!(
