@@ -1,5 +1,5 @@
-//! Connections in the making: makes the halves of one end, and exchanges what the ends tell each
-//! other ([`setup`](crate::setup) has the order).
+//! Connections in the making: makes the halves of one end, and exchanges the terms with the peer
+//! ([`setup`](crate::setup) has the order).
 
 use conn_core::handshake::{Endpoint, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId};
 

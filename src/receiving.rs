@@ -1,5 +1,5 @@
-//! A receiving half of messages that are copied out: one completion queue, links to any number
-//! of peers, waiting. What a protocol adds is how messages are found ([`ReceiverLink`]).
+//! A receiving half of messages that are copied out: one completion queue, links to any number of
+//! peers, waits. A protocol adds the detection of messages ([`ReceiverLink`]).
 
 mod receives;
 
@@ -44,12 +44,11 @@ pub(crate) trait ReceiverLink: Peered + Debug {
         out: &mut VecDeque<Self::Taken>,
     );
 
-    /// Reports to the peer what was freed, if that is due; whether nothing is due any more. Where
-    /// the send queue is full, it is still due.
+    /// Reports freed room to the peer, if a report is due; returns true if none is due any more. If
+    /// the send queue is full, it stays due.
     fn settle(&mut self, shared: &mut Self::Shared) -> bool;
 
-    /// Tells the peer that nothing more is taken, if it has not said goodbye. So many messages
-    /// were copied out.
+    /// Sends STOP to a peer that has not said goodbye; `taken` messages were copied out.
     fn stop(&mut self, taken: u64);
 
     /// Reports whether the peer has said goodbye.
@@ -65,7 +64,7 @@ pub(crate) trait ReceiverLink: Peered + Debug {
         false
     }
 
-    /// Gives back what it has of the shared memory: it has ended, and nothing more is taken.
+    /// Gives back its part of the shared memory. The link has ended, and nothing more is taken.
     fn leave(&mut self, shared: &mut Self::Shared) {
         let _ = shared;
     }
@@ -108,7 +107,7 @@ pub(crate) struct CopyReceiving<L: ReceiverLink> {
 
 impl<L: ReceiverLink> CopyReceiving<L> {
     const POLL_BATCH: usize = 32;
-    /// Polls between two looks at what no message tells of, at most: a tick brings one, too.
+    /// Most polls between two checks of state that no message announces; a tick causes one, too.
     const POLLS_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(shared: L::Shared, waiting: CqWaiting, max_peers: u32) -> CopyReceiving<L> {
@@ -158,7 +157,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         Ok(())
     }
 
-    /// Gives a link a place, and its peer a number. Its messages have at most so many bytes.
+    /// Gives a link a place, and its peer a number. Its messages have at most `max_message` bytes.
     pub(crate) fn add(&mut self, link: L, max_message: u32) -> Peer {
         self.copies.hold(BULK + u64::from(max_message).next_multiple_of(8));
         let is_polled = link.is_polled();
@@ -166,7 +165,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         if is_polled {
             self.polled.push(at);
         }
-        // Messages may have come before it had a place.
+        // Messages may have arrived before it had a place.
         self.places.make_ready(at);
         peer
     }
@@ -180,8 +179,8 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         let deadline = Deadline::after(self.waiting.common.linger);
         let mut unseen = VecDeque::new();
         for place in self.places.iter_mut().filter(|place| !place.is_told) {
-            // One that has said goodbye is told nothing. What is taken may make room for more:
-            // a sender that keeps up ends the loop by the time.
+            // A peer that has said goodbye gets no STOP. Taking messages may make room for more:
+            // with a fast sender the deadline ends the loop.
             while {
                 unseen.clear();
                 place.link.take(&mut self.shared, place.peer, &mut self.copies, &mut unseen);
@@ -192,7 +191,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
                 place.link.stop(place.messages);
             }
         }
-        // What stops the senders is on its way; completions say when it is there.
+        // The STOPs are in flight; completions report their delivery.
         self.linger_until(deadline, |CopyReceiving { places, shared, .. }| {
             places.iter().all(|place| is_heard(&place.link, shared))
         });
@@ -238,7 +237,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
     /// backlog does not keep the others waiting.
     const SERVES_PER_POLL: u32 = 8;
 
-    /// Takes what the next link has, or says why there is nothing.
+    /// Takes messages of the next ready link, or returns the reason why there are none.
     fn go_on(&mut self) -> Result<(), RecvError> {
         let look = self.waiting.look();
         if look == KeepaliveDue::Round {
@@ -276,8 +275,8 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         Ok(false)
     }
 
-    /// A link's turn: takes what it has, or reports its end; whether something was taken. All that
-    /// was taken before was handed out.
+    /// Serves a link: takes its messages, or reports its end; returns true if messages were taken.
+    /// All taken before were handed out.
     #[inline]
     fn serve(&mut self, at: u32) -> Result<bool, RecvError> {
         let Some(place) = self.places.get_mut(at) else { return Ok(false) };
@@ -320,7 +319,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         }
     }
 
-    /// Reports what the program has given back of the buffers that links lend.
+    /// Reports lent buffers that the program has freed.
     fn settle_lenders(&mut self) {
         let (places, shared) = (&mut self.places, &mut self.shared);
         self.lenders.retain(|at| {
@@ -384,8 +383,8 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         Ok(polled)
     }
 
-    /// Reports what found no room in a send queue, and in each round probes the peers
-    /// from which nothing has come since the one before.
+    /// Sends reports that found no room in a send queue, and in each round probes the peers that
+    /// were silent since the last one.
     #[cold]
     fn look_after(&mut self) {
         for place in self.places.iter_mut().filter(|place| !place.is_told) {
@@ -396,7 +395,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         }
     }
 
-    /// A round begins: probes the peers from which nothing has come since the one before.
+    /// Begins a round: probes the peers that were silent since the last one.
     #[cold]
     fn ask_silent_peers(&mut self) {
         let asks = self.places.ask_silent();

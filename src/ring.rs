@@ -1,7 +1,7 @@
 //! Parts that the ring connections (Buffered Read, Buffered Write) share: terms, memory, policies
 //! of the ring.
 
-// Each connection uses what it needs of it.
+// Each connection uses a part of it.
 #[allow(dead_code)]
 pub(crate) mod memory;
 mod shape;

@@ -1,5 +1,5 @@
-//! A sender whose messages go by WRITEs: they are acknowledged by completions. What a protocol
-//! adds is where its messages go, and what its receiver writes back ([`Writes`]).
+//! A sender that WRITEs its messages, which completions acknowledge. A protocol adds the places of
+//! its messages, and its receiver's writes ([`Writes`]).
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -75,14 +75,14 @@ impl Writing {
         self.stage_as(op, WrClass::Data, false).map(drop)
     }
 
-    /// So many messages in all are staged, with the next request.
+    /// Sets the total of staged messages, including the next request.
     #[inline]
     pub(crate) fn mark_staged(&mut self, messages: u64) {
         self.messages = messages;
     }
 
-    /// Gives the request of data that the caller stages next its id; whether it is signalled.
-    // Always: what it returns passes through memory otherwise, for each short message.
+    /// Plans the data request that the caller stages next; returns true if it is signalled.
+    // Always inlined: otherwise the result passes through memory for each short message.
     #[inline(always)]
     pub(crate) fn plan(&mut self, awaited: bool) -> Result<bool, StageError> {
         let planned = self.half.posting.plan(WrClass::Data, awaited);
@@ -105,7 +105,7 @@ impl Writing {
         self.mark(staged)
     }
 
-    /// Remembers what the completion of a staged request acknowledges.
+    /// Stores the number of messages that the completion of a staged request acknowledges.
     #[inline]
     pub(crate) fn mark(&mut self, staged: Option<Staged>) -> Result<WrId, SendError> {
         let staged = staged.ok_or(SendError::Full(Full::Requests))?;
@@ -115,13 +115,13 @@ impl Writing {
         Ok(staged.id)
     }
 
-    /// Posts what was staged, unless more messages are gathered.
+    /// Posts staged requests, unless more messages are gathered.
     #[inline]
     pub(crate) fn post(&mut self) -> Result<(), SendError> {
         if self.half.gathers || self.unflushed() < self.group { Ok(()) } else { self.flush() }
     }
 
-    /// Posts what was staged.
+    /// Posts staged requests.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), SendError> {
         self.half.posting.post()?;
@@ -129,13 +129,13 @@ impl Writing {
         Ok(())
     }
 
-    /// What was staged is posted.
+    /// Notes that staged requests are posted.
     #[inline]
     pub(crate) fn mark_posted(&mut self) {
         self.posted = self.messages;
     }
 
-    /// Asks whether the peer's device still answers. That acknowledges what was staged, too.
+    /// Probes the peer's device. The probe acknowledges staged messages, too.
     fn ask_peer(&mut self) -> Result<(), SendError> {
         if let Some(id) = self.half.posting.probe()? {
             self.mark_posted();
@@ -144,8 +144,8 @@ impl Writing {
         Ok(())
     }
 
-    /// Says what is missing for so many requests of data. Completions make room: where none is
-    /// on its way, one is asked for.
+    /// Returns the error of missing room for `requests` data requests. Completions make room: if
+    /// none is in flight, it requests one.
     #[cold]
     pub(crate) fn check_room(&mut self, requests: u32) -> Result<(), SendError> {
         if self.half.posting.room() >= requests {
@@ -158,8 +158,8 @@ impl Writing {
         Err(SendError::Full(Full::Requests))
     }
 
-    /// Takes completions: how many there were, and the reason if one ends the half, which is
-    /// still to be told.
+    /// Takes completions; returns their number, and the reason if one ends the half, which the
+    /// caller has to report.
     fn poll(&mut self) -> (usize, Option<CloseReason>) {
         let polled = match self.half.waiting.cq.poll(&mut self.batch) {
             Ok(polled) => polled,
@@ -185,8 +185,8 @@ pub(crate) trait Writes: Debug + Sized {
     fn writing(&self) -> &Writing;
     fn writing_mut(&mut self) -> &mut Writing;
 
-    /// Takes in what the receiver has written; whether something is new. `is_last` if no look
-    /// follows: then words that are still being written are waited for.
+    /// Takes the receiver's words; returns true if one is new. `is_last` if no look follows: then
+    /// it waits for words that are being written.
     fn listen(&mut self, is_last: bool) -> Result<bool, SendError>;
 
     /// Stages the goodbye, as [`Sends::stage_goodbye`].
@@ -197,12 +197,12 @@ pub(crate) trait Writes: Debug + Sized {
         self.writing().messages
     }
 
-    /// Sends what was accepted, as [`Sends::push_all`].
+    /// Sends accepted messages, as [`Sends::push_all`].
     fn push_staged(&mut self, _awaited: bool) -> Result<(), SendError> {
         self.writing_mut().flush()
     }
 
-    /// Takes completions, and what the receiver has written; returns how much was new.
+    /// Takes completions and the receiver's words; returns the number of new events.
     fn take_news(&mut self) -> Result<usize, SendError> {
         self.take_all()
     }
@@ -218,8 +218,8 @@ pub(crate) trait Writes: Debug + Sized {
         }
     }
 
-    /// The receiver has taken so many messages, and takes no more: how this half has ended. What
-    /// it has taken is acknowledged by that.
+    /// Ends the half after a STOP that counts `taken` messages, which are acknowledged by it;
+    /// returns the error.
     #[cold]
     fn peer_stopped(&mut self, taken: u64) -> SendError {
         let accepted = self.accepted();
@@ -270,7 +270,7 @@ impl<W: Writes> Sends for W {
         self.push_staged(awaited)
     }
 
-    /// What is not posted waits for what the receiver writes.
+    /// Messages that are not posted wait for the receiver's words.
     fn awaits(&self, number: u64) -> WaitFor {
         if self.writing().posted < number { WaitFor::Word } else { WaitFor::Completion }
     }

@@ -16,7 +16,7 @@ use crate::handshake::{Arriving, Exchange, HELLO_LIMIT, HandshakeError};
 /// clients costs no more memory than this, and does not hold up the others.
 const MAX_PENDING: usize = 64;
 
-/// The pending connections, whose Hellos are incomplete, oldest first.
+/// The pending connections, with incomplete Hellos, oldest first.
 #[derive(Debug)]
 pub(super) struct PendingConnections {
     protocol: ProtocolId,

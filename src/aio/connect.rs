@@ -31,9 +31,10 @@ impl<P: Protocol> From<protocol::Connection<P>> for Connection<P> {
     }
 }
 
-/// As [`connect`](crate::connect()), to any address that `tokio::net::TcpStream::connect` takes. The handshake is on a thread of the runtime for blocking
-/// work; if the future is dropped, it continues for [`TIME_LIMIT`](crate::handshake::TIME_LIMIT) at
-/// most, and what it has connected is closed.
+/// As [`connect`](crate::connect()), to any address that `tokio::net::TcpStream::connect` takes.
+/// The handshake runs on a thread of the runtime for blocking work. If the future is dropped, it
+/// continues for [`TIME_LIMIT`](crate::handshake::TIME_LIMIT) at most, and its connection is
+/// closed.
 ///
 /// # Errors
 /// [`ConnectError`].

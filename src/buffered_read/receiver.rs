@@ -89,7 +89,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the counters of what was done so far, for the senders that have gone as well.
+    /// Returns the counters, which include senders that have left.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let links = self.links.iter().flatten().map(|link| &**link);
@@ -254,7 +254,7 @@ impl Receiver {
         let descriptors: Vec<BorrowedFd<'_>> = others.iter().map(AsFd::as_fd).collect();
         let until = Deadline::after(time.min(self.max_sleep));
         let device = |e: WaitError| RecvError::Ended(CloseReason::Device(e.to_string()));
-        // Armed before the second look, so that what comes after it wakes us.
+        // Armed before the second look, so that later arrivals wake us.
         while self.prepare_sleep() {
             let armed: Vec<_> = channels.iter().map(|channel| self.arm_links(channel)).collect();
             if !self.prepare_sleep() {
@@ -282,7 +282,7 @@ impl Receiver {
 
     /// Prepares every link for a sleep; false when one of them has work.
     fn prepare_sleep(&mut self) -> bool {
-        // All of them: what is not posted now is not posted before the sleep is over.
+        // All links: a request that is not posted now is not posted until the sleep is over.
         let mut is_ready = true;
         for link in self.links.iter_mut().flatten() {
             is_ready &= link.prepare_sleep();
@@ -315,7 +315,7 @@ impl Receiver {
     }
 }
 
-/// Waits for what `try_recv` receives, and sleeps in between.
+/// Calls `try_recv` until it receives, and sleeps in between.
 fn recv_until<R, T>(
     receiver: &mut R,
     mut idle: Idle,
@@ -379,7 +379,7 @@ impl Receiver {
         Err(if is_over { self.losses.end(self.next_peer) } else { RecvError::Empty })
     }
 
-    /// True if nothing has come since a descriptor was armed.
+    /// True if nothing has arrived since a descriptor was armed.
     #[inline]
     fn is_quiet(&mut self) -> bool {
         let Some(quiet) = self.quiet.take() else { return false };

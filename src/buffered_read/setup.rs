@@ -66,7 +66,7 @@ impl Protocol for BufferedRead {
         // The peer reads the tail and writes the head.
         let access = RemoteAccess { read: true, ..WRITES };
         let block = ControlBlock::new(device, &pd, access)?;
-        // Its completions are polled for, as nothing announces what the receiver writes: no thread
+        // Its completions are polled, because no event announces the receiver's writes: no thread
         // sleeps on them.
         let polled = Common { wait: WaitStrategy::Spin, ..config.common };
         let mut waiting = CqWaiting::create(device, SENDER_DEPTH, polled)?;
@@ -98,8 +98,8 @@ impl Protocol for BufferedRead {
     ) -> Result<NewLink, ConnectError> {
         receiver.check_vacancy()?;
         let pd = device.new_domain()?;
-        // The receiver's way of waiting, whatever the link's configuration: where it sleeps, a
-        // link without a channel would not wake it.
+        // The receiver's way of waiting, not that of the link's configuration: a link without a
+        // channel would not wake a sleeping receiver.
         let (cq, channel) = queue_on_one_of(&receiver.channels(), device, receiver.wait())?;
         let shape = QueuePairConfig {
             max_send_wr: RECEIVER_DEPTH,

@@ -1,6 +1,6 @@
 //! Messages over Direct Read, as every protocol has them: copied into registered buffers by the
-//! sender, and read into registered buffers by the receiver. Zero copy is what
-//! [`zero_copy`](crate::zero_copy) is for.
+//! sender, and read into registered buffers by the receiver. For zero copy, see
+//! [`zero_copy`](crate::zero_copy).
 
 use std::time::Duration;
 
@@ -190,7 +190,7 @@ impl Receiver {
         }
     }
 
-    /// The error of a peer of which all messages that were read have been handed out.
+    /// The error of a failed peer, once all its messages that were read have been handed out.
     fn failure_behind_messages(&mut self) -> Option<RecvError> {
         self.failure_unless(|landed, peer| {
             let is_message =

@@ -26,8 +26,7 @@ use crate::wire::{ConnectionPort, Wire, entries, tracker};
 
 /// Access rights of a peer.
 const ACCESS: RemoteAccess = RemoteAccess { read: true, ..WRITES };
-/// Places for control, in either send queue, and for what comes besides messages: a wakeup,
-/// a goodbye.
+/// Places for control messages in either send queue, and receives for a wakeup and a goodbye.
 const CONTROL: u32 = 4;
 
 /// The Direct Read connection.
@@ -198,8 +197,8 @@ fn link_depth(config: &Config) -> u32 {
     u32::from(config.reads) + config.window
 }
 
-/// An empty receiver for up to `max_peers` senders, of a configuration that it checks; with shared
-/// `request_buffers`, if there are to be any.
+/// An empty receiver for up to `max_peers` senders, with `config`, which it checks.
+/// `request_buffers` is the number of shared request buffers; `None` for buffers of each sender.
 pub(super) fn receiver(
     device: &Device,
     config: &Config,

@@ -18,7 +18,7 @@ use crate::ticket::Ticket;
 use crate::waiting::Waits;
 use crate::writing::{Writes, Writing};
 
-/// Counters of what a sender has done so far.
+/// Counters of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -37,9 +37,9 @@ pub struct SenderStats {
 /// A message is copied into the next slot of the send queue and written from there into the
 /// receiver's buffer.
 ///
-/// Dropping a sender delivers what was accepted and says goodbye, for at most
-/// [`linger`](crate::Common::linger); [`close`](SendHalf::close) does the same and tells how it
-/// went. A sender that has ended with an error says no goodbye.
+/// Dropping a sender delivers accepted messages and says goodbye, for at most
+/// [`linger`](crate::Common::linger); [`close`](SendHalf::close) does the same and returns the
+/// result. A sender that has ended with an error says no goodbye.
 #[derive(Debug)]
 pub struct Sender {
     pub(super) writing: Writing,
@@ -56,7 +56,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Returns the counters of what was done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         let (messages, work_requests) =
@@ -138,13 +138,13 @@ impl Sender {
         }
     }
 
-    /// Something seems to be missing: looks once more, and says what.
+    /// Slow path of a claim: polls again, and returns the missing resource as an error.
     #[cold]
     fn claim_late(&mut self, bytes: usize) -> Result<u32, SendError> {
         check_within(bytes, self.limit as usize)?;
         self.writing.half.posting.check()?;
-        // Completions may be all that is missing: then what is gathered stays so. Otherwise it
-        // would never be freed.
+        // If only completions were missing, gathered messages stay gathered. Otherwise they are
+        // flushed: their buffers would never be freed.
         self.progress()?;
         let slots = &self.slots;
         let found = self.core.buffer(|at| checked::observe(slots, at as usize));

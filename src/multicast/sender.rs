@@ -81,7 +81,7 @@ impl Slots {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Frees what was delivered here, so that others may begin.
+    /// Frees delivered messages of this member, so that others may begin.
     #[inline]
     pub(super) fn free(&self, position: u64, turn: u64) {
         if self.delivered.load(Ordering::Relaxed) == position {
@@ -89,7 +89,7 @@ impl Slots {
         }
         self.ring.on_head(position).expect("what was delivered was written before");
         self.window.raise(turn + u64::from(self.config.window));
-        // Release: a thread that waits for this sees what was done on delivery.
+        // Release: publishes the effects of the delivery to a thread that waits for this.
         self.delivered.store(position, Ordering::Release);
     }
 
@@ -118,7 +118,7 @@ impl Slots {
         self.thread.get_or_init(host::thread::current);
     }
 
-    /// Sleeps for `time`, or until a record lies behind `tail`. By the thread that drives the
+    /// Sleeps for `time`, or until a record lies behind `tail`. Only for the thread that drives the
     /// member.
     pub(super) fn sleep(&self, tail: u64, time: Duration) {
         if self.thread.get().is_none() {
@@ -277,9 +277,8 @@ impl Sender {
         })
     }
 
-    /// A buffer of `len` bytes in the slot ring, to be filled in place: nothing is copied
-    /// but what is written to it. Messages that begin later wait until it is sent or
-    /// dropped.
+    /// A buffer of `len` bytes in the slot ring, to be filled in place, without a further copy.
+    /// Messages that begin later wait until it is sent or dropped.
     ///
     /// # Errors
     /// As [`try_send`](Self::try_send).
@@ -317,7 +316,7 @@ impl Sender {
     #[inline]
     #[must_use]
     pub fn is_delivered(&self, ticket: Ticket) -> bool {
-        // Acquire: what was done on delivery is seen.
+        // Acquire: pairs with `free`; the effects of the delivery are visible.
         self.slots.delivered.load(Ordering::Acquire) >= ticket.0
     }
 
@@ -376,8 +375,8 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// Room for one message in the slot ring. What is not written to keeps bytes of an earlier
-/// message of this member. Dropping it gives it up; its turn passes without a message.
+/// Room for one message in the slot ring. Unwritten parts have bytes of an earlier message of this
+/// member. Dropping it gives it up; its turn passes without a message.
 pub struct Buffer<'s> {
     slots: &'s Slots,
     grant: Option<SharedGrant>,

@@ -1,5 +1,4 @@
-//! A receiver of a protocol whose messages are copied out: its calls are those of its
-//! [`CopyReceiving`].
+//! Receivers that copy messages out: their calls are those of their [`CopyReceiving`].
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use crate::peer::Peer;
 use crate::wait::Deadline;
 use crate::wire::ConnectedQp;
 
-/// A receiver that is a [`CopyReceiving`], and whose messages are copies.
+/// A receiver that is a [`CopyReceiving`], with copies as messages.
 pub(crate) trait ReceivesCopies: Debug + Send + Sized {
     type Link: ReceiverLink;
 

@@ -204,9 +204,9 @@ impl Links {
         Some(link)
     }
 
-    /// Destroys a link's queue pair and frees its buffers: now, or for a link of a pool when
-    /// all its completions are booked and the device says that it keeps no buffer. (A link whose
-    /// set-up failed may have got messages, too.)
+    /// Destroys a link's queue pair and frees its buffers. For a link of a pool, it does so when
+    /// all its completions are booked and the device has reported that it keeps no buffer. (A link
+    /// with a failed set-up may have received messages, too.)
     pub(crate) fn forget(&mut self, mut link: SendRecvLink) {
         if link.is_shared() {
             link.silence();

@@ -18,7 +18,7 @@ use crate::ring::memory::remote;
 const WAKE_BYTES: u32 = checked_bytes(1) as u32;
 
 impl<R: ReadRing> BufferedReadLink<R> {
-    /// Posts what the machine asks for; whether that was anything.
+    /// Posts the machine's requests; returns true if there were any.
     pub(super) fn post(&mut self) -> bool {
         while let Some(request) = self.reader.next_request() {
             if let Err(why) = self.stage(request) {

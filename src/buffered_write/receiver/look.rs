@@ -1,4 +1,4 @@
-//! Looking for what has come: completions, tails, peers that have gone.
+//! Polling for completions, tails, and peers that have left.
 
 use super::Receiver;
 use crate::buffered_write::link::BufferedWriteLink;
@@ -9,10 +9,10 @@ use crate::waiting::Waits;
 
 /// Looking for more.
 impl Receiver {
-    /// Looks after the links where only tails are polled: every so many polls.
+    /// Polls between two checks of the peers, where only tails are polled.
     const POLLS_PER_LOOK: u32 = 64;
-    /// Looks for completions where only tails are polled: every so many polls. What has arrived at a
-    /// device in software is executed there when somebody polls it.
+    /// Polls between two polls of the completion queue, where only tails are polled. A software
+    /// device executes arrived requests when the queue is polled.
     const POLLS_PER_QUEUE_LOOK: u32 = 16;
     /// A count of polls after which the next one looks.
     pub(super) const LOOK_NOW: u32 = Self::POLLS_PER_LOOK - 1;

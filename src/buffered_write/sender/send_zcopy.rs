@@ -28,7 +28,7 @@ impl Sender {
         let (at, before) = (grant.payload(), self.core.tail());
         let follows = self.written == before && self.has_room(message.len())?;
         let committed = self.make_record(grant, message.len())?;
-        // Where bytes were skipped, the header that says so has to be pushed, too.
+        // The header of a skip record has to be pushed, too.
         if follows && committed.skip.is_none() {
             self.records += 1;
             self.put_zcopy(committed.header, message)?;

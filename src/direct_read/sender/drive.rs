@@ -1,4 +1,4 @@
-//! Posting, polling, and what comes of it.
+//! Posting, polling, and acknowledgements.
 
 use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
@@ -33,8 +33,8 @@ impl<B: Offer> Sender<B> {
     /// After many pulls that found nothing, one comes in 2 to this power of looks.
     const RAREST_PULLS: u32 = 8;
 
-    /// Takes what has come, and returns how much; with `wanted`, asks for what does not
-    /// come by itself.
+    /// Takes completions and acknowledgements, and returns their number; with `wanted`, also posts
+    /// gathered requests and pulls the count.
     pub(super) fn take_news(&mut self, wanted: bool) -> Result<usize, SendError> {
         let before = self.offers.acked();
         let pulling = self.pull.is_some();
@@ -76,7 +76,7 @@ impl<B: Offer> Sender<B> {
         }
     }
 
-    /// A notice has come; its buffer is posted again.
+    /// Takes a notice; its buffer is posted again.
     fn notice(&mut self, completion: Completion<'_>) -> Result<(), CloseReason> {
         let imm = completion.imm();
         let message = self.notices.take(completion).map_err(|e| close_reason(&e))?;
@@ -103,7 +103,7 @@ impl<B: Offer> Sender<B> {
         Ok(())
     }
 
-    /// Looks at what the receiver writes here.
+    /// Takes the words that the receiver writes to this end.
     fn look(&mut self) -> Result<(), ProtocolError> {
         if self.config.ack.signals() {
             return self.look_at_signals();

@@ -43,7 +43,7 @@ impl Waits for Receiver {
     fn sleep_time(&self, most: Duration) -> Option<Duration> {
         let recalls = self.pools.iter().any(LoanClock::is_needed);
         let time = if recalls { most.min(RECALL_AFTER) } else { most };
-        // Else something has come, if not a message: it looks again.
+        // Otherwise something has arrived, if not a message: it looks again.
         self.returns.wakeup().is_announced().then_some(time)
     }
 
@@ -97,7 +97,7 @@ impl Receiver {
             receiver.links.iter_mut().for_each(SendRecvLink::say_goodbye);
             !receiver.links.iter().any(SendRecvLink::is_saying_goodbye)
         });
-        // What arrives until the end may have a buffer of a shared pool.
+        // Messages that arrive until the end may take buffers of a shared pool.
         self.links.forget_all();
         let mut backoff = SleepBackoff::default();
         loop {
@@ -116,10 +116,10 @@ impl Receiver {
         }
     }
 
-    /// Closes the books: what was not handed out will not be.
+    /// Closes the books: the remaining messages will not be handed out.
     fn close_books(&mut self) {
         let (run_of, run) = (self.run_of.1, self.run.len() as u32);
-        // A pack of which all was handed out is no different from any other message.
+        // A pack that was handed out completely counts as any other message.
         let pack = self.open_pack.take();
         let pack_of = pack.and_then(|mut pack| (!pack.is_empty()).then_some(pack.place));
         // A message that was found when a sender joined, alone or the last one of its pack.

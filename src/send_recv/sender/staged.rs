@@ -34,7 +34,7 @@ impl Packs {
         Packs(vec![0; window as usize].into_boxed_slice())
     }
 
-    /// The pack behind `number` others has so many messages.
+    /// Notes that the pack behind `number` others has `messages` messages.
     pub(super) fn note(&mut self, number: u64, messages: u32) {
         let at = number % self.0.len().max(1) as u64;
         if let Some(count) = self.0.get_mut(at as usize) {

@@ -1,5 +1,5 @@
-//! The way of buffers back into the shared receive queue: under a lock, by a thread of
-//! their own, or by whichever thread frees.
+//! Reposting to the shared receive queue: under a lock, by a dedicated thread, or by the freeing
+//! thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
