@@ -51,7 +51,7 @@ const LAST: u64 = 1;
 /// Progress that the receiver reports to the sender: both words, which one WRITE carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Words {
-    /// Up to where records have been freed; the lowest bit is STOP.
+    /// End of the freed records; the lowest bit is STOP.
     pub head: u64,
     /// End of the bytes that lie in the receiver's memory; the lowest bit is SEEN.
     pub landed: u64,

@@ -138,7 +138,7 @@ pub enum RefundError {
     AlreadyGranted,
 }
 
-/// The sender's view: how many messages may go. See the [module](self).
+/// The sender's view: the number of messages that may go. See the [module](self).
 ///
 /// ```
 /// use conn_core::credit::*;
@@ -220,7 +220,7 @@ impl CreditWindow {
         Ok(())
     }
 
-    /// The peer's new limit. Returns how many messages more may be sent: 0 for a
+    /// Takes the peer's new limit. Returns the number of further messages that may be sent: 0 for a
     /// credit that says nothing new.
     ///
     /// # Errors

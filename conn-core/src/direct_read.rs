@@ -79,8 +79,7 @@ pub const MAX_WINDOW: u32 = 16_384;
 
 /// Returns the index of a message's place, which is less than `window`.
 const fn place(number: u64, window: u32) -> u32 {
-    // A division is dear beside all else that a message costs, and windows are powers of two
-    // mostly.
+    // A division is a large part of a message's cost, and most windows are powers of two.
     match window.is_power_of_two() {
         true => number as u32 & (window - 1),
         false => (number % window as u64) as u32,

@@ -1,11 +1,11 @@
 //! Small-message multicast to a group: every member's messages reach every member, in one
 //! total order, over one-sided writes (the SMC of Derecho).
 //!
-//! Each member has a *row* of counters and a *slot ring*, and writes both to all others.
-//! Messages lie packed in the ring, each behind a header with its length, so that one
-//! write carries many; the row's counters say how far the ring is written, and how much
-//! of each other member's ring has been received. A message is *stable*, and delivered,
-//! when all have received it; the order is round robin over the senders.
+//! Each member has a *row* of counters and a *slot ring*, and writes both to all others. Messages
+//! lie packed in the ring, each behind a header with its length, so that one write carries many.
+//! The row's counters are the written position of the ring, and the received turns of each other
+//! member. A message is *stable*, and delivered, when all have received it; the order is round
+//! robin over the senders.
 //!
 //! ```text
 //!   sender     write slots ──> write its slot counter ──>

@@ -229,6 +229,6 @@ impl<S: AsRef<[PushCounter]> + AsMut<[PushCounter]>> PushInhibitor<S> {
 #[inline]
 fn crosses(before: u64, now: u64, k: NonZeroU32) -> bool {
     let k = u64::from(k.get());
-    // Most of the time it is a small step, and a division is not.
+    // Most steps are small; the comparison saves a division.
     now - before >= k || now / k > before / k
 }

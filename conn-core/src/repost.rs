@@ -86,7 +86,7 @@ pub enum RepostQueueError {
     /// A queue for no buffers.
     #[error("a repost queue for no buffers")]
     NoBuffers,
-    /// The storage is too small: [`words_for`] tells how many words there must be.
+    /// The storage is too small: [`words_for`] returns the required number of words.
     #[error("a repost queue for this many buffers needs {needed_words} words")]
     StorageTooSmall {
         /// Words that the buffers need.

@@ -78,8 +78,8 @@ const SKIP: u64 = 1 << 63;
 /// ```
 #[inline]
 pub const fn record_bytes(payload: u32) -> u64 {
-    // The payload up to a multiple of ALIGN, and as much for the header. (Of all ways to
-    // say so, this one takes the fewest instructions.)
+    // The payload rounded up to ALIGN, plus ALIGN for the header. (This form takes the fewest
+    // instructions.)
     ((payload as u64 + (ALIGN - 1)) | (ALIGN - 1)) + 1
 }
 
@@ -197,7 +197,7 @@ impl Geometry {
         if self.is_mirrored() { record } else { 2 * record - ALIGN }
     }
 
-    /// Up to where bytes at `position` are contiguous.
+    /// End of the contiguous bytes at `position`.
     #[inline]
     const fn contiguous_until(&self, position: u64) -> u64 {
         position - self.offset(position) + self.memory
@@ -247,7 +247,7 @@ const fn header_word(position: u64, len: u32) -> u64 {
 /// The header of a skip record.
 #[inline]
 const fn skip_word(position: u64, bytes: u64) -> u64 {
-    // In this order: a ring of 2^32 bytes may be skipped as a whole.
+    // Subtracted before the cast: a whole ring of 2^32 bytes may be skipped.
     header_word(position, (bytes - HEADER_BYTES as u64) as u32) ^ SKIP
 }
 

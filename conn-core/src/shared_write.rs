@@ -58,7 +58,7 @@ pub use sender::{Claim, ClaimError, ExtentSender, Spot};
 
 /// Bytes of a trailer: the ticket, where and how long, their checksum.
 pub const TRAILER_BYTES: u64 = 24;
-/// Bytes of an entry, and of the word that says how many are granted: a word, its checksum.
+/// Bytes of an entry, and of the count of decided tickets: a word and its checksum.
 pub const ENTRY_BYTES: u64 = 16;
 /// Bytes of the words of a link.
 pub const LINK_BYTES: u64 = 128;

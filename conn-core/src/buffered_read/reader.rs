@@ -364,10 +364,10 @@ impl Reader {
                 let known = self.ring.tail(); // not the last one: it would not be asked for
                 let word = tail();
                 if core::mem::take(&mut self.is_first_look) {
-                    // One that is being written is new.
+                    // A torn tail counts as a new tail.
                     self.goes_along = word.is_none_or(|word| word & !LAST != known);
                 }
-                // A look at a tail that was being written is not one that found nothing.
+                // A READ of a torn tail does not count as a READ without news.
                 self.is_tail_behind_request &= word.is_some();
                 self.on_tail(word.unwrap_or(known))
             }

@@ -93,13 +93,13 @@ impl WriteReceiver {
         self.ring.geometry()
     }
 
-    /// Up to where records have been handed out.
+    /// End of the records that were handed out.
     #[inline]
     pub fn read_pointer(&self) -> u64 {
         self.ring.read_pointer()
     }
 
-    /// Up to where the sender has written.
+    /// End of the bytes that the sender has written.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.ring.tail()
@@ -206,7 +206,7 @@ impl WriteReceiver {
     pub fn take(&mut self, header: u64) -> Result<Option<Record>, RecordError> {
         match self.ring.take(header)? {
             Taken::Record(record) => Ok(Some(record)),
-            // All of it has landed: nothing is there in part.
+            // The tail covers whole records only, so no record is partial.
             Taken::Skipped | Taken::Partial => Ok(None),
         }
     }

@@ -101,13 +101,13 @@ impl WriteSender {
         self.window.is_some()
     }
 
-    /// Up to where records are committed.
+    /// End of the committed records.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.ring.tail()
     }
 
-    /// Up to where they were pushed.
+    /// End of the pushed records.
     #[inline]
     pub fn pushed(&self) -> u64 {
         self.pushed
@@ -131,7 +131,7 @@ impl WriteSender {
         self.stopped
     }
 
-    /// Up to where the receiver has freed.
+    /// End of the bytes that the receiver has freed.
     #[inline]
     pub fn head(&self) -> u64 {
         self.ring.head()
@@ -176,7 +176,7 @@ impl WriteSender {
     pub fn push(&self) -> Option<Push> {
         let tail = self.ring.tail();
         let says_goodbye = self.is_closing && !self.has_said;
-        // One receive more than there are credits waits for the goodbye.
+        // The goodbye needs no credit: it has a receive of its own.
         if !says_goodbye && (tail == self.pushed || !self.may_push()) {
             return None;
         }

@@ -77,8 +77,8 @@ impl Borrower {
         self.asked = WantState::Sent;
     }
 
-    /// LOAN: the answer to WANT. Returns how many messages more may be sent; 0 when the
-    /// loan itself arrives later, as a credit.
+    /// Takes LOAN, the answer to WANT. Returns the number of further messages that may be sent; 0
+    /// when the loan itself arrives later, as a credit.
     ///
     /// # Errors
     /// [`LoanError`] when there is no WANT, or for impossible credits.

@@ -111,7 +111,7 @@ impl LoanGrantor {
         if self.asked != PeerWantState::No || self.answer_due {
             return Err(WantError::Repeated);
         }
-        // One may be its share, granted when WANT was on its way.
+        // One credit may be its share, granted while WANT was in flight.
         if self.expected() > 1 {
             return Err(WantError::Early { credits: self.expected() });
         }

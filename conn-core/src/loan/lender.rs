@@ -1,4 +1,4 @@
-//! The pool: how many buffers each member has borrowed, and which member is next.
+//! The pool: the loans of each member, and the order of waiting members.
 
 mod lists;
 mod loans;
@@ -264,7 +264,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
             used: 1,
             next_loan: FIRST_LOAN.min(max_loan),
             max_loan,
-            // It may be in that list from its last life.
+            // The slot may still be in the list for its last member.
             listed: slot.listed,
             after_due: slot.after_due,
             ..LenderSlot::new()

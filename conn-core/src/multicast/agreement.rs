@@ -24,8 +24,8 @@ impl Member {
         if rank == self.config.rank || is_known || may_go {
             return;
         }
-        // A finished member needs nothing of the others, and accuses none: those that continue
-        // without it do not look at its row any more, and would not agree with it.
+        // A finished member needs nothing of the others, and accuses none: those that continue do
+        // not read its row any more, and would not agree with it.
         if self.order.is_finished() {
             self.agreement.gone = self.agreement.gone.with(rank);
             return;
@@ -63,8 +63,8 @@ impl Member {
             FINISHED => {
                 self.agreement.gone = self.agreement.gone.with(from);
                 self.agreement.heard_ns[from.index()] = now_ns;
-                // An honest member finishes when every survivor has shown that it has all that
-                // any of them will ever have: no more and no less than this one.
+                // An honest member finishes when every survivor has shown its final counters, which
+                // then equal this member's.
                 let differs =
                     |of: Rank| self.received(from, of) != self.streams[of.index()].received;
                 if self.config.senders.iter().any(differs) {

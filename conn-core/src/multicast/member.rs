@@ -21,7 +21,7 @@ pub struct CopyIn {
 pub struct Delivery {
     /// Its sender.
     pub from: Rank,
-    /// Its turn: how many turns of its sender precede it.
+    /// Its turn: the number of its sender's turns before it.
     pub turn: u64,
     /// Its bytes, in the private copy of its sender's ring. They may reach beyond the end
     /// of the ring, and continue at its beginning.

@@ -122,7 +122,7 @@ impl Member {
                 stream.delivered += record.bytes();
                 self.next_turn();
             }
-            // Behind it there is no turn.
+            // No turn follows it.
             Record::End => stream.delivered += record.bytes(),
         }
     }

@@ -123,7 +123,7 @@ impl Member {
     /// The slot counter goes out.
     #[inline]
     fn mark_counted(&mut self) {
-        // Nothing is accepted while pushes are due, so that the count is that of the target.
+        // Nothing is accepted while pushes are due, so the count equals that of the target.
         debug_assert_eq!(self.pushing.target, self.streams[self.me()].accepted);
         self.pushing.counted = self.pushing.target;
         self.row.sent = self.pushing.target;

@@ -124,7 +124,7 @@ pub struct Consumer {
     read: u64,
     /// The lesser of lap_end and landed.
     until: u64,
-    /// Up to where memory is contiguous, as far as was looked at.
+    /// End of the contiguous memory, as of the last check.
     lap_end: u64,
     landed: u64,
     tail: u64,
@@ -135,7 +135,7 @@ impl Consumer {
     /// The receiver of an empty ring.
     pub const fn new(geometry: Geometry, config: ConsumerConfig) -> Self {
         let ConsumerConfig { head_threshold } = config;
-        // 0 tells every free, and so does 1; a capacity gathers only when the sender waits.
+        // 0 and 1 advertise every free; a capacity advertises only when the sender may be waiting.
         let capacity = geometry.capacity();
         let head_threshold = match head_threshold {
             0 => 1,
@@ -164,19 +164,19 @@ impl Consumer {
         &self.geometry
     }
 
-    /// Up to where the sender has published records.
+    /// End of the published records.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// Up to where they have been handed out.
+    /// End of the records that were handed out.
     #[inline]
     pub fn read_pointer(&self) -> u64 {
         self.read
     }
 
-    /// Up to where they have been freed.
+    /// End of the freed records.
     #[inline]
     pub fn head(&self) -> u64 {
         self.head
@@ -268,7 +268,7 @@ impl Consumer {
         }
         let (len, claim) = (header as u32, claim_of(header, self.read));
         let end = self.read + record_bytes(len);
-        // Two questions with two answers, which costs less than one of both.
+        // Two separate branches cost less than one combined condition.
         if claim > u64::from(self.geometry.max_payload) {
             cold_path();
             let is_skipped = self.skip(header)?;

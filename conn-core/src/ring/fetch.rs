@@ -139,7 +139,7 @@ impl Fetch {
         Some(Read { offset, len: len as u32 })
     }
 
-    /// The oldest read has completed. Returns up to where all has landed.
+    /// Takes the completion of the oldest read. Returns the landed position.
     ///
     /// # Errors
     /// [`NotPosted`] when none is on its way.
@@ -160,13 +160,13 @@ impl Fetch {
         self.on_their_way
     }
 
-    /// Up to where reads were posted.
+    /// Position up to which reads were posted.
     #[inline]
     pub fn requested(&self) -> u64 {
         self.requested
     }
 
-    /// Up to where all has landed.
+    /// Position up to which all bytes have landed.
     #[inline]
     pub fn landed(&self) -> u64 {
         self.landed

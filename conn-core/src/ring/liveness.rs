@@ -104,7 +104,7 @@ impl RingEnds {
                 next.push(ring);
             }
         };
-        // Lengths of as many words are alike.
+        // Lengths that take the same number of words behave alike.
         let most = self.sender.geometry().max_payload();
         for len in (0..most).step_by(8).chain([most]) {
             add(&|ring| ring.send(len));

@@ -160,7 +160,7 @@ impl Producer {
     #[inline]
     pub fn reserve(&self, len: u32) -> Result<Grant, ReserveError> {
         let mut start = self.tail;
-        // Two questions with two answers, which costs less than one of both.
+        // Two separate branches cost less than one combined condition.
         if start + record_bytes(len) > self.until {
             cold_path();
             start = self.start_beyond(len)?;

@@ -304,10 +304,10 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         self.links.as_ref().iter().position(|link| !link.is_open).map(|at| at as u32)
     }
 
-    /// A sender has this number from now on. The words of its link are 0.
+    /// Opens the link with this number for a sender. The words of the link are 0.
     pub fn open(&mut self, link: u32) {
         if let Some(slot) = self.link_mut(link) {
-            // Its tickets are later ones than those of an audit that goes on.
+            // Its tickets are later than those of an audit in progress.
             *slot = LinkSlot { is_open: true, is_audited: true, ..LinkSlot::default() };
             self.opened += 1;
         }
@@ -361,8 +361,8 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         else {
             return Ok(());
         };
-        // Where a further ticket was announced and not reported, the first one may just be being
-        // written again, unless it is in use.
+        // If another ticket was announced and not reported, the word of the first one may be being
+        // written, unless it is in use.
         let ticket = match used > 0 || (number > 0 && announced == number) {
             true => words.first,
             false if number > 0 && announced.checked_sub(1) == Some(number) => used_now,
@@ -429,7 +429,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         Emptied { offset, len, extent }
     }
 
-    /// Takes the words of the goodbye; whether it has been said. All messages that it counts are
+    /// Takes the words of the goodbye; returns true if it was said. All messages that it counts are
     /// there: look for them once more.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ pub struct Receivers<S> {
     pub(super) geometry: Geometry,
     pub(super) claimed: AtomicU64,
     pub(super) landed: AtomicU64,
-    /// Up to where records were sent, as far as was known when the last one landed.
+    /// End of the sent records, as known when the last one landed.
     pub(super) tail: AtomicU64,
     /// Written by the thread that tells the head.
     pub(super) head: AtomicU64,
@@ -128,11 +128,11 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
             let (end, records) = match &parsed {
                 Ok(Parsed::Record(record)) => (record.end, 1),
                 Ok(Parsed::Skipped { end }) => (*end, 0),
-                // Not whole yet, or no record; if the claim is not an old one.
+                // The record is partial or invalid, unless the claim is outdated.
                 Ok(Parsed::Partial) | Err(_) => {
                     let now = self.claimed.load(CLAIM_SEE);
-                    // A header may be loaded after others have freed its record, when something
-                    // else is there.
+                    // Other threads may have freed the record before the load, so that the header
+                    // is another one.
                     if now == word || is_mutant!("ring-old-claim-trust") {
                         return parsed.map(|_| Taking::Nothing);
                     }
@@ -171,7 +171,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
         self.landed.store(landed, landed_publish());
     }
 
-    /// Up to where records were claimed; no less than any head that was returned before.
+    /// End of the claimed records; at least any head that was returned before.
     #[inline]
     pub fn claimed(&self) -> u64 {
         // Relaxed: this thread writes the head, and has seen the claim that made it.
@@ -203,7 +203,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
             head = claim.position;
         }
         if head != before {
-            // The count first: a thread that sees the new head has no old count.
+            // The count is stored first: a thread that sees the new head also sees the new count.
             self.freed.store(freed, head_publish());
             self.head.store(head, head_publish());
         }

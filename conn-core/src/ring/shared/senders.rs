@@ -103,7 +103,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         &self.geometry
     }
 
-    /// Up to where records are published.
+    /// End of the published records.
     #[inline]
     pub fn tail(&self) -> u64 {
         // Relaxed: the thread that published it has told the receiver.
