@@ -108,7 +108,7 @@ impl Completion<'_> {
     /// Reports whether this is the completion of a received message without an immediate.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        // Without branches: nearly always all of it holds.
+        // Without branches: nearly always all conditions hold.
         self.is_success()
             & (self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV)
             & (self.wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 == 0)

@@ -56,7 +56,7 @@ impl Device {
     pub fn open(&self) -> Result<Context, OpenDeviceError> {
         let (raw, table, backlog) = (self.open_raw()?, self.table(), Backlog::default());
         let inner = Arc::new(ContextInner { raw, table, backlog, device: self.clone() });
-        // Events are waited for with poll(2), which knows a timeout; taking one must not block.
+        // Waits for events use poll(2), which has a timeout; taking one must not block.
         make_nonblocking(inner.as_fd()).map_err(|errno| self.not_opened(errno))?;
         Ok(Context { inner })
     }

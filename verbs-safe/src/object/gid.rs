@@ -110,7 +110,7 @@ impl Context {
                 entry.interface = raw.ndev_ifindex;
                 entry.gid = bytes(raw.gid);
             }
-            // Not asked again: most of a table of a thousand entries is empty.
+            // No second query: most entries of a table of a thousand are empty.
             Some(libc::ENODATA) => return None,
             _ => entry.gid = self.plain_gid(port, index)?,
         }

@@ -47,7 +47,7 @@ impl PinnedRefs {
         let mut items = self.0.lock();
         let found = items.iter().position(|kept| kept.is_same(item));
         let released = found.map(|i| items.swap_remove(i));
-        // To destroy it enters the kernel: not with the lock held.
+        // Destroying enters the kernel, so it is done without the lock.
         drop(items);
         drop(released);
     }

@@ -287,8 +287,8 @@ impl<R: Recycle> RecvQueue<R> {
     #[cold]
     fn posted_before(&self, slots: &[u32], bad: *mut ibv_recv_wr) -> usize {
         let bad = self.work.index_of(bad);
-        // A device that does not say which request is bad may have taken any of them:
-        // they stay POSTED, for their memory may be written to.
+        // A device that does not name the bad request may have taken any of them: they stay POSTED,
+        // because the device may write to their memory.
         let position = slots.iter().position(|slot| Some(*slot as usize) == bad);
         position.unwrap_or(slots.len())
     }

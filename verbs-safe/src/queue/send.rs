@@ -406,8 +406,8 @@ impl SendQueue {
         let first = self.place(self.posted + 1);
         let staged = self.staged();
         let distance = |place: usize| place.wrapping_sub(first) & self.mask;
-        // A device that does not say which request is bad may have taken any of them:
-        // they count as posted, for their memory may be read.
+        // A device that does not name the bad request may have taken any of them: they count as
+        // posted, because the device may read their memory.
         let posted = self
             .places
             .index_of(RequestPlace::containing(bad))

@@ -83,7 +83,7 @@ impl ProtectionDomain {
         if config.peers_read {
             access.0 |= ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
         }
-        // A region of no bytes is none; the mapping has a page at least.
+        // A region cannot be empty; the mapping has at least a page.
         let data = Registration::part(self, backing.clone(), 0, len.max(1), access)?;
         let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
         let signal = config.signal.then(|| {

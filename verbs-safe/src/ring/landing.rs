@@ -317,7 +317,7 @@ impl LandingRing {
             return;
         }
         let (ring, lent) = bytes.take_apart();
-        // It is this ring's, so that it is taken.
+        // The list accepts it: the bytes are this ring's.
         let _ = self.front.free(&self.inner.list, lent);
         if self.spares.len() < SPARES {
             self.spares.push(ring);
@@ -337,7 +337,7 @@ impl LandingRing {
     #[inline]
     pub fn can_lend(&mut self) -> bool {
         self.front.lent() < self.inner.list.slots() || {
-            // Some may have been given up meanwhile.
+            // Some may have been freed meanwhile.
             self.freed();
             self.front.lent() < self.inner.list.slots()
         }
@@ -399,7 +399,7 @@ impl Drop for RingBytes {
     fn drop(&mut self) {
         // SAFETY: it is not used afterwards; `take_apart` keeps this from running.
         let lent = unsafe { ManuallyDrop::take(&mut self.lent) };
-        // It is of this list, so that it is taken.
+        // The list accepts it: the slot is its own.
         let _ = self.ring.list.free(lent);
     }
 }

@@ -49,7 +49,7 @@ impl<'c> ChannelWaiter<'c> {
     /// descriptor to sleep on if no event was for this thread: a later event makes it readable.
     pub(super) fn look(&mut self) -> Result<SleepDescriptor<'c>, Errno> {
         if let Some(wakeup) = &self.wakeup {
-            // Nothing may be there: it was another seat's, or the system's look.
+            // The counter may be 0: the wakeup was for another seat, or the descriptor is shared.
             let _ = rustix::io::read(wakeup, &mut [0; 8]);
         }
         let mut waiting = self.channel.waiting.lock();

@@ -45,7 +45,7 @@ impl PlainCheck<'_> {
     /// has changed, if it is not plain, or not of this pool, or (`also`) not wanted.
     #[inline(always)]
     pub(super) fn take(self, completion: &Completion<'_>, also: bool) -> Option<(u32, u32)> {
-        // Without branches: nearly always all of it holds.
+        // Without branches: nearly always all conditions hold.
         if !(completion.is_plain() & (completion.queue_id() == self.id) & also) {
             return None;
         }

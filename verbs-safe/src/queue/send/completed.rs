@@ -50,7 +50,7 @@ impl SendQueue {
         // SAFETY: places are inside, and only written to through `&mut self`.
         let RequestPlace { slots_after, entry, work } =
             unsafe { &*self.places.at(self.place(request)) };
-        // Lent to be filled, or staged without that, as those of READs are.
+        // Slots that were lent to be filled, or staged without that (READs).
         let used = self.slots_lent.max(self.slots_staged);
         let lent_again = used >= slots_after + u64::from(self.slots);
         if !lands(work.opcode) || work.num_sge == 0 || lent_again {
