@@ -89,7 +89,7 @@ impl Arming {
             Some(set) => set,
             None => EpollSet::new(other)?,
         };
-        // The channel is kept, so that no later one has its number.
+        // The channel is kept, so that no later one reuses its descriptor.
         if !self.watched.as_ref().is_some_and(|watched| is_same(watched, channel)) {
             match set.add(channel.as_fd()) {
                 Ok(()) | Err(Errno::EXIST) => self.watched = Some(channel.clone()),

@@ -249,7 +249,7 @@ impl<P: Protocol> Write for ByteStream<P> {
     }
 }
 
-/// A peer that has closed after all had arrived is none that a flush fails for, as with TCP.
+/// A flush succeeds if the peer has closed after all had arrived, as with TCP.
 fn flushed(done: Result<(), SendError>) -> io::Result<()> {
     match done {
         Err(SendError::Ended(CloseReason::Closed)) => Ok(()),

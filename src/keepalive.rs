@@ -1,4 +1,4 @@
-//! The times at which a half looks after its peers, also where the program makes no call that waits.
+//! The times at which a half probes its peers, also in a program that makes no call that waits.
 
 use std::time::{Duration, Instant};
 

@@ -365,7 +365,7 @@ impl QpPosting {
             AtEnd::Err => true,
         };
         if self.ended.is_none() && goes_to_err {
-            // Otherwise our device would still answer the peer's probes.
+            // In ERR, our device does not answer the peer's probes any more.
             if let Err(e) = self.control.to_error() {
                 tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
             }

@@ -172,7 +172,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
 
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     pub(crate) fn stop(&mut self) {
-        // A peer that has said goodbye needs none from us.
+        // A peer that has said goodbye needs no STOP from us.
         if self.drain_queue().is_err() {
             return;
         }
@@ -213,7 +213,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         }
     }
 
-    /// Messages that are there, and how many.
+    /// Receives the messages that have arrived; returns their number.
     pub(crate) fn try_recv_each(
         &mut self,
         mut each: impl FnMut(Peer, &[u8]),
@@ -222,7 +222,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
             self.go_on()?;
         }
         let mut count = 0;
-        // One by one: should `each` panic, the rest is still to be received.
+        // One by one: if `each` panics, the other messages stay receivable.
         while let Some(message) = self.out.pop_front() {
             let message = message.into_message();
             self.messages += 1;
@@ -267,7 +267,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
     fn serve_ready(&mut self) -> Result<bool, RecvError> {
         while let Some(at) = self.places.next_ready() {
             if self.serve(at)? {
-                // It may have more: after the others.
+                // It may have more messages: it gets its next turn after the others.
                 self.places.make_ready(at);
                 return Ok(true);
             }
@@ -332,7 +332,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         });
     }
 
-    /// Looks for news; whether something was taken.
+    /// Polls for news; returns true if messages were taken.
     fn poll(&mut self) -> Result<bool, RecvError> {
         self.polls = self.polls.wrapping_add(1);
         let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
@@ -344,7 +344,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         if looks || lends || self.polled.len() < self.places.open() as usize {
             self.poll_completions()?;
         }
-        // Each polled link once, the one behind the last that had something first.
+        // Each polled link once, beginning behind the last one with news.
         for _ in 0..self.polled.len() {
             let Some(at) = self.polled.get(self.next_polled).or(self.polled.first()).copied()
             else {
@@ -359,7 +359,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         Ok(false)
     }
 
-    /// Takes completions; returns how many there were.
+    /// Takes completions; returns their number.
     fn poll_completions(&mut self) -> Result<usize, RecvError> {
         let polled = self.waiting.cq.poll(&mut self.batch).map_err(CloseReason::device);
         let polled = polled.map_err(|reason| self.fail(reason))?;

@@ -275,7 +275,7 @@ pub(crate) trait Sends: Debug + Sized {
         let what = self.awaits(self.last());
         while !self.has_said_goodbye(goodbye) {
             let waited = self.await_news(&mut idle, what);
-            // A probe behind the goodbye may fail where the receiver has gone: that does not count.
+            // A probe behind the goodbye may fail after the receiver has left: this is no error.
             waited.or_else(|e| if self.has_said_goodbye(goodbye) { Ok(()) } else { Err(e) })?;
         }
         self.half_mut().posting.close();

@@ -29,7 +29,7 @@ pub(crate) trait Takes: Waits<Error = RecvError> {
     /// Senders that have joined so far.
     fn joined(&self) -> u32;
 
-    /// Takes completions; returns how many there were.
+    /// Takes completions; returns their number.
     fn take_completions(&mut self) -> Result<usize, RecvError>;
 
     /// Looks, before the last try of a wait that goes to sleep, where a try does not each time.

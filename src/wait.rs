@@ -395,8 +395,8 @@ impl Idle {
     pub(crate) fn step(&mut self) -> WaitStep {
         self.learn(false);
         self.polls += 1;
-        // A wait that has slept polls once for each sleep: where many threads wait, their polls
-        // would take the processor from the one that they wait for.
+        // A wait that has slept polls once for each sleep: the polls of many waiting threads would
+        // take processor time from the awaited one.
         let sleeps_at_once = self.slept || self.strategy.spin_time() == Some(Duration::ZERO);
         // In virtual time `yield_until` lasts until something changes: polls before it only delay
         // that.
@@ -419,7 +419,7 @@ impl Idle {
     /// Learns from the wait that has ended.
     fn learn_from_wait(&mut self) {
         self.learn(true);
-        // One that was over before it looked at the clock shows nothing.
+        // A wait that ended before it read the clock has no measured time.
         if let (WaitStrategy::Adaptive, Some(since), Some(until)) =
             (self.strategy, self.since, self.until)
         {
@@ -433,9 +433,9 @@ impl Idle {
         // A keepalive beyond the range of the clock is none.
         let next = Deadline(now.checked_add(self.keepalive));
         let probe = *self.probe.get_or_insert(next);
-        // A probe precedes the deadline: waits that time out at once have to probe, too.
-        // One that has probed ends: a thread that looks more rarely than it probes has no other
-        // time to end.
+        // A probe precedes the deadline: waits that time out at once have to probe, too. A wait
+        // that has probed ends: a thread that polls more rarely than it probes would otherwise
+        // never end.
         let is_late = self.deadline.has_passed(now) && !is_planted(Plant::IgnoredDeadline);
         if probe.has_passed(now) && !(is_late && self.has_probed) {
             (self.probe, self.has_probed) = (Some(next), true);
@@ -450,7 +450,7 @@ impl Idle {
         }
         // Two ends of a connection may share a core: let the other one run.
         yield_until(self.next_change(since, probe));
-        // A rest tells nothing about processors.
+        // A rest in a world gives no information about processors.
         let yielded = || Yield::for_duration(host::time::since(now));
         self.yielded = (!host::has_own_processor()).then(yielded);
         WaitStep::Again

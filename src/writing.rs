@@ -20,7 +20,7 @@ use crate::waiting::{CqWaiting, WaitFor};
 pub(crate) struct Writing {
     pub(crate) half: Half,
     batch: CompletionBatch,
-    /// Requests that will complete visibly, and how many messages are acknowledged then.
+    /// Signalled requests, and the number of messages that each acknowledges.
     marks: VecDeque<(WrId, u64)>,
     acked: u64,
     /// Messages that were staged.
@@ -210,7 +210,7 @@ pub(crate) trait Writes: Debug + Sized {
     /// As [`take_news`](Self::take_news), and every completion counts.
     fn take_all(&mut self) -> Result<usize, SendError> {
         let (polled, failure) = self.writing_mut().poll();
-        // Also before a failure: the receiver may have written its reason before it went.
+        // Also before a failure: the receiver may have written its reason before it was lost.
         let heard = self.listen(failure.is_some())?;
         match failure {
             None => Ok(polled + usize::from(heard)),

@@ -92,7 +92,7 @@ impl<P: Protocol> Listener<P> {
             if let Some(incoming) = self.listener.next_timeout(Duration::ZERO)? {
                 return Ok(Incoming { incoming });
             }
-            // A client that is silent for too long makes nothing readable.
+            // The time limit of a silent client makes no descriptor readable.
             let readable = self.readable.became_readable();
             if let Ok(readable) = tokio::time::timeout(HELLO_LIMIT, readable).await {
                 readable.map_err(system)?;

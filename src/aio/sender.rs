@@ -138,7 +138,7 @@ impl<S: SendHalf + 'static> Sender<S> {
     /// As [`close`](Sender::close).
     pub fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
         if self.half.is_some() {
-            // An error is that of the close, too, unless all is well all the same.
+            // The close returns the same error, unless it succeeds.
             let _ = ready!(self.poll_all(cx));
         }
         if let Some(half) = self.half.take() {

@@ -123,7 +123,8 @@ impl Config {
     pub(super) fn reader(&self, geometry: &Geometry) -> ReaderConfig {
         let head_threshold = chosen(self.head_threshold, geometry.capacity() / 4);
         let fetch = FetchConfig { max_read_bytes: self.max_read_bytes, reads: self.reads };
-        // A sender that waits for room has paused; it need not wait for that to be seen.
+        // A sender that waits for room has paused; it need not wait until a READ of the tail shows
+        // it.
         let gather = self.gather_bytes.min(geometry.capacity() / 8);
         let (prefetch, head_update_polls) = (self.prefetch, self.head_update_polls);
         ReaderConfig { head_threshold, fetch, prefetch, head_update_polls, gather }

@@ -14,14 +14,14 @@ pub trait ReadRing {
     /// Takes in landed records, of those sent up to `tail`.
     fn land(&mut self, queue: &SendQueue, tail: u64);
 
-    /// Up to where all has landed.
+    /// Position up to which all bytes have landed.
     fn landed(&self) -> u64;
 
     /// Position up to which other threads have claimed records, if the ring is shared; at least the
     /// freed position.
     fn claimed(&self) -> Option<u64>;
 
-    /// Up to where all was freed.
+    /// Position up to which all bytes were freed.
     fn freed(&mut self) -> u64;
 
     /// The word at a position that has landed and was not freed.

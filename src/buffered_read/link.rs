@@ -193,8 +193,8 @@ impl BufferedReadLink {
         }
     }
 
-    /// Shows the messages that have landed to `each`, and frees them; how many, and how many
-    /// bytes they had.
+    /// Shows landed messages to `each`, and frees them; returns their number, and how many bytes
+    /// they had.
     #[inline]
     pub(super) fn for_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> (u64, u64) {
         let (mut count, mut bytes) = (0, 0);

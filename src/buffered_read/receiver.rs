@@ -44,13 +44,15 @@ pub struct Receiver {
     max_peers: u32,
     common: Common,
     arming: Arming,
-    /// Until then the first try after an [arming](RecvHalf::arm) looks at no tail, if nothing has
-    /// come: else each READ of a tail would wake the program, which would have the tail read again.
+    /// Until then the first try after an [arming](RecvHalf::arm) READs no tail if nothing has
+    /// arrived: otherwise each READ of a tail would wake the program, which would READ the tail
+    /// again.
     quiet: Option<Deadline>,
     /// Rounds in which the tails of peers that rest are read as well.
     rounds: ProbeRounds,
     losses: Losses,
-    /// There was a try since then: a program that polls does not wait for the descriptor.
+    /// True if there was a try since the arming: a program that polls does not wait for the
+    /// descriptor.
     has_tried: bool,
     max_sleep: Duration,
     /// Its messages, and the work of links that have gone.
@@ -350,8 +352,8 @@ impl Receiver {
             self.let_go();
             return Err(RecvError::Empty);
         }
-        // The rest of this round, and one whole round. On a shared processor no sender runs
-        // between two looks, so that a second one is for links that are behind only.
+        // Finishes this round, and serves one whole round. On a shared processor no sender runs
+        // between two looks, so only links that are behind get a second one.
         let looks_once = self.turns.is_new_round() && shares_processor();
         let mut rounds = 0;
         while rounds < 2 {

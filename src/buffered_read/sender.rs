@@ -64,7 +64,7 @@ pub struct Sender {
     stats: SenderStats,
 }
 
-/// A receiver's state: its head, up to where all has landed, and whether it has seen the end.
+/// A receiver's state: its head, its landed position, and whether it has seen the end.
 type ReceiverSnapshot = (u64, u64, bool);
 
 /// Making, inspecting.
@@ -229,10 +229,10 @@ impl Sender {
     /// Distance ahead, in bytes, at which the ring's cache lines are requested.
     const AHEAD: usize = 1024;
 
-    /// Accepts a message for which there is room, as far as was looked at.
-    // An answer of few words: one with an error in it would go through memory, from where it
-    // is loaded in wider pieces than it was stored in. A processor does that when all earlier
-    // stores are done, among which are those to lines that the receiver's has.
+    /// Accepts a message if there is room by the last known head.
+    // Returns few words: a result with an error would go through memory, and be loaded in wider
+    // pieces than it was stored in. Such a load waits for all earlier stores, also those to cache
+    // lines that the receiver's processor has.
     #[inline(always)]
     fn accept(&mut self, message: &[u8]) -> Option<Ticket> {
         let len = u32::try_from(message.len()).ok()?;
@@ -378,7 +378,7 @@ impl Sender {
                 Some(u64::from_le_bytes(*bytes.first_chunk()?))
             }
         });
-        // The ring is this end's own, and has a header wherever the machine knows of one.
+        // The ring is this end's own, and has all headers that the machine knows.
         debug_assert!(unacked.is_some(), "the machine and the ring have different books");
         CloseReason::by_peer(unacked.unwrap_or(1))
     }

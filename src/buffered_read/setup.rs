@@ -192,7 +192,7 @@ fn mirrored_or_plain<R>(
     let plain = RingShape { layout: Layout::Plain, ..shape }.geometry();
     let is_for_the_mirror = wanted.is_mirrored() && matches!(refused, RegisterError::Map(_));
     let (true, Ok(plain)) = (is_for_the_mirror, plain) else { return Err(refused) };
-    // Where there is no memory at all, the first reason is as good.
+    // If this fails, too, the first reason is returned.
     let Ok(ring) = make(&plain) else { return Err(refused) };
     tracing::warn!(why = %refused, "no mirrored memory for a ring: it is plain instead");
     Ok((ring, plain))

@@ -115,7 +115,7 @@ impl BufferedWriteLink {
         self.block.tail_word() != self.seen
     }
 
-    /// Looks at the tail that the peer has written; whether something is new.
+    /// Polls the tail that the peer has written; returns true if it is new.
     #[inline]
     pub(super) fn look(&mut self) -> bool {
         self.is_news() && self.told().is_some_and(|tail| self.take_in(tail))
@@ -170,7 +170,7 @@ impl BufferedWriteLink {
         self.core.on_inline_tail(told, record.bytes()).ok()?;
         self.seen = line[0];
         self.hear();
-        // Nothing else is left, and its header is that of a message.
+        // No other record is left, and the header is that of a message.
         let Ok(Some(taken)) = self.core.take(record.header()) else {
             self.inline = Some(record);
             return None;
@@ -218,7 +218,7 @@ impl BufferedWriteLink {
         }));
     }
 
-    /// Takes a completion; whether there is something to hand out, or to report.
+    /// Takes a completion; returns true if there are messages to hand out, or an end to report.
     pub(super) fn arrive(&mut self, completion: Completion<'_>) -> bool {
         if completion.queue_id() == self.posting.queue_id() {
             let Err(reason) = self.posting.retire(&completion) else { return false };

@@ -57,7 +57,7 @@ pub struct Sender {
     core: WriteSender,
     /// Records that were not pushed, skipped ones with them.
     records: u32,
-    /// Up to where records were written to the receiver's ring, maybe before they are pushed.
+    /// End of the records that were written to the receiver's ring, maybe before they are pushed.
     written: u64,
     /// The ring of this end, and its name in the send queue.
     staging: SharedRegion,
@@ -274,7 +274,7 @@ impl Sender {
     #[inline(always)]
     fn make_record(&mut self, grant: Grant, bytes: usize) -> Result<Committed, SendError> {
         let Ok(committed) = self.core.commit(grant, bytes as u32) else {
-            // The grant was given a moment ago, and the ring is not closed while it is lent.
+            // The grant is valid: it was just given, and the ring is not closed while it is lent.
             let ended = self.writing.half.posting.ended();
             return Err(ended.cloned().unwrap_or(CloseReason::Closed).into());
         };

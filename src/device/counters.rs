@@ -117,7 +117,7 @@ fn of_port(dir: &Path) -> Counters {
 }
 
 fn soft(name: &str) -> Counters {
-    // A simulation that is no longer listed says nothing.
+    // A simulation that is no longer listed has no counters.
     let Some(counted) = soft_rnic::counters_of(name) else { return Counters::default() };
     Counters {
         work_requests: Some(counted.requests),

@@ -39,7 +39,7 @@ impl Device {
         let mut batch = CompletionBatch::new(2 * LIST as usize);
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
-            // One at a time, and all at a time.
+            // Alternately single requests and whole lists.
             let list = if round % 2 == 0 { 1 } else { LIST };
             let slots: Vec<u32> = (0..list).collect();
             slowest.time(costs.receive, list, || receives.post(&slots).map_err(|e| failed(&e)))?;

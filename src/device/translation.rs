@@ -55,7 +55,7 @@ impl Suspicion {
         gid: IpAddr,
     ) -> Option<Suspicion> {
         let (here, stream) = (here.ip().to_canonical(), there.ip().to_canonical());
-        // Within a machine nothing is translated.
+        // Addresses within a machine are not translated.
         if gid == stream || stream.is_loopback() || gid.is_unspecified() {
             return None;
         }

@@ -30,7 +30,7 @@ impl FreedBuffers {
     }
 
     pub(super) fn give(&self, buffer: Option<Buffer>) {
-        // Dropped without the lock, if the receiver has gone.
+        // Dropped without the lock, if the receiver was dropped.
         let mut buffer = Some(buffer);
         if let Some(freed) = &mut *self.freed.lock() {
             freed.extend(buffer.take());
@@ -87,7 +87,7 @@ impl LandingBuffers {
                 self.made += 1;
                 Ok(Some(buffer))
             }
-            // It goes on with those that there are.
+            // Continues with the existing buffers.
             Err(e) if self.made > 0 => {
                 tracing::warn!(buffers = self.made, error = %e, "no more buffers for messages");
                 self.most = self.made;

@@ -204,7 +204,7 @@ impl DirectReadLink {
         if request.signal.is_some() != self.reads.config().ack.signals() {
             return Err(BadRequest::Signal);
         }
-        // A message that no buffer could hold is no message.
+        // A message that no buffer could hold is malformed.
         if usize::try_from(request.len).is_err() {
             return Err(BadRequest::Malformed(DecodeError::Wraps));
         }
@@ -338,7 +338,7 @@ impl DirectReadLink {
             if let Some(part) = part {
                 self.stage_read(part)?;
             }
-            // Behind a fence they go out in between.
+            // With a fence, acknowledgements are posted between READs.
             while self.posting.room() > 0
                 && let Some(ack) = self.reads.next_ack()
             {
@@ -357,7 +357,7 @@ impl DirectReadLink {
         let Some(ReadInProgress { loan, remote, .. }) = landing else {
             return Err(internal_error(verbs_safe::StageError::UnknownRegion));
         };
-        // The request was checked: it does not reach beyond the address space.
+        // The request was checked: its memory does not wrap the address space.
         let addr = remote.addr.wrapping_add(part.offset);
         let (loan, remote) = (*loan, RemoteSpan { addr, len: part.len.into(), ..*remote });
         let op = SendOp::Read { len: part.len, remote };

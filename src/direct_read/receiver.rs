@@ -286,7 +286,7 @@ impl Receiver {
         let goes_on = self.landing.announce() && self.oldest().is_some();
         self.landing.is_wanted = false;
         self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
-        // A sender that was accepted meanwhile may have brought up a message or the end of a peer.
+        // Accepting a sender may have found a message or the end of a peer.
         let is_untold = |link: &DirectReadLink| {
             let has_closed = self.arrived.is_empty() && link.is_over() && link.is_idle();
             !link.reported && (link.posting.ended().is_some() || has_closed)

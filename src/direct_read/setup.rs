@@ -99,10 +99,10 @@ impl Protocol for DirectRead {
             let reads = reads_config(peer, &config, wire.port, rd_atomic);
             let slots = vec![ReadSlot::default(); reads.window as usize].into_boxed_slice();
             let tracker = tracker(depth, CONTROL, (depth / 4).max(1));
-            // In ERR, so that its device lets go of the buffers that messages are read into.
+            // ERR at the end, so that the device releases the buffers that READs land in.
             let (posting, recv) = pair.connect(&peer.endpoint, &wire, tracker, AtEnd::Err)?;
             let reads = Reads::new(reads, slots).map_err(unfit)?;
-            // The sender of the other modes looks at no count here.
+            // Senders in the other modes do not READ the count.
             let memory = (terms.ack == AckMode::Pull).then_some(memory);
             Ok(DirectReadLink::new(posting, recv, reads, memory, terms.counts, config.too_early))
         }))
@@ -180,7 +180,7 @@ pub(super) fn new_sender<B: Offer>(
             .ok_or_else(|| unfit("the receiver's buffers hold no request"))?;
         let wire = Wire { rd_atomic: reads.min(terms.reads), ..*wire };
         let tracker = tracker(config.window, CONTROL, (config.window / 4).max(1));
-        // In ERR, so that the peer's device cannot read the buffers that are given back.
+        // ERR at the end, so that the peer's device cannot read returned buffers.
         let (posting, recv) = pair.connect(end, &wire, tracker, AtEnd::Err)?;
         let notices =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;

@@ -84,7 +84,7 @@ impl DirectWriteLink {
         }
     }
 
-    /// Takes the goodbye, if it is there: then all messages are.
+    /// Takes the goodbye, if it has arrived: then all messages have, too.
     fn hear_goodbye(&mut self) -> Result<bool, ArrivalError> {
         if !self.core.awaits_goodbye() {
             return Ok(false);

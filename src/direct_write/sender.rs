@@ -157,7 +157,7 @@ impl Sender {
         match self.core.buffer(|at| checked::observe(slots, at as usize)) {
             Ok(Some(buffer)) => self.writing.check_room(self.requests()).map(|()| buffer),
             Ok(None) => {
-                // Once for each message that finds none, however often it is looked.
+                // Counts one stall per message, not per poll.
                 let is_first = self.stalled_at != Some(self.core.sent());
                 self.stats.credit_stalls += u64::from(is_first);
                 self.stalled_at = Some(self.core.sent());

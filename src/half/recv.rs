@@ -71,10 +71,10 @@ pub trait RecvHalf:
     /// As [`try_recv`](RecvHalf::try_recv), without `Empty` and `Closed`.
     fn arm(&mut self) -> Result<Arm<'_>, RecvError>;
 
-    /// Receives messages that are there, and returns how many: `each` is called with the peer that
-    /// sent a message, and its bytes, and the message is free when `each` returns. It costs less
-    /// than [`try_recv`](RecvHalf::try_recv) and [`free`](RecvHalf::free) for each of them. If
-    /// `each` panics, the messages after that one are still to be received.
+    /// Receives the messages that have arrived, and returns their number: `each` is called with the
+    /// peer that sent a message, and its bytes, and the message is free when `each` returns. It
+    /// costs less than [`try_recv`](RecvHalf::try_recv) and [`free`](RecvHalf::free) for each of
+    /// them. If `each` panics, the messages after that one are still to be received.
     ///
     /// ```
     /// use rdma_conn::{BufferedRead, RecvHalf, SendHalf, pair};

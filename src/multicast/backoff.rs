@@ -63,7 +63,7 @@ impl IdleBackoff {
 
     fn step(&mut self, now: Instant, until: Deadline) -> BackoffStep {
         let most = until.remaining(now);
-        // A sleep of no time would return at once, and no other thread would have run.
+        // A sleep of no time would return at once, without running another thread.
         if most.is_zero() || now - *self.since.get_or_insert(now) < YIELDING {
             return BackoffStep::Yield;
         }

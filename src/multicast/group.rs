@@ -46,7 +46,7 @@ pub struct Group {
     cq: CompletionQueue,
     batch: CompletionBatch,
     began: Instant,
-    /// Up to where the own ring was looked at.
+    /// Tail of the own ring at the last look.
     looked: u64,
     has_ended: bool,
     /// Declared last: it is dropped after the objects made from it.
@@ -304,7 +304,7 @@ impl Group {
         }
     }
 
-    /// The own stream gets the nulls that are due; whether there are any.
+    /// Puts due nulls into the own stream; returns true if there were any.
     fn put_nulls(&mut self) -> bool {
         let nulls = self.machine.nulls_due();
         if nulls > 0 {
@@ -383,7 +383,7 @@ impl Group {
     /// Reports whether the goodbye has arrived, or no member waits for one.
     fn may_go(&self) -> bool {
         let is_excluded = matches!(self.machine.status(), Status::Excluded { .. });
-        // A peer that has gone needs nothing more.
+        // A peer that has left needs no further writes.
         let is_idle = |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(GroupPeer::is_idle);
         let is_quiet = self.machine.reachable().iter().all(is_idle);
         is_excluded || (self.machine.has_said_goodbye() && is_quiet)

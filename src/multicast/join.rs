@@ -240,8 +240,8 @@ impl Leader {
                 Ok(None) => {}
                 Err(e) => {
                     observe(Gathering::Refused { error: &e });
-                    // A client that could not be accepted, for want of descriptors say, still
-                    // waits at the socket.
+                    // A client that could not be accepted, for example without a free descriptor,
+                    // still waits at the socket.
                     if matches!(e, ConnectError::System { .. }) {
                         host::time::sleep(LITTLE);
                     }

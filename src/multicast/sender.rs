@@ -26,9 +26,9 @@ pub(super) struct Slots {
     config: Config,
     ring: Senders<Box<[RecordSlot]>>,
     window: SendWindow,
-    /// Up to where records are complete.
+    /// End of the complete records.
     tail: AtomicU64,
-    /// Up to where records have been delivered, and turns.
+    /// End of the delivered records, and their turns.
     delivered: AtomicU64,
     /// Turns that were pushed.
     pushed: AtomicU64,
@@ -74,7 +74,7 @@ impl Slots {
         &self.region
     }
 
-    /// Up to where records are complete.
+    /// End of the complete records.
     #[inline]
     pub(super) fn tail(&self) -> u64 {
         // Acquire: the records are there before they are counted.
@@ -341,7 +341,7 @@ impl Sender {
     fn wait_until(&self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
         self.patiently(deadline, || {
             let error = self.slots.error.get().copied();
-            // The error is loaded first: deliveries from before the end are then visible.
+            // The error is loaded first, so that deliveries before the end are visible.
             match (self.is_delivered(ticket), error) {
                 (true, _) => Some(Ok(())),
                 (false, None) => None,

@@ -334,7 +334,7 @@ impl SendRecvLink {
     fn is_home(&self) -> bool {
         match &self.source {
             BufferSource::Own(own) => own.lent() == 0 && (!self.is_silent || own.posted_now() == 0),
-            // The pool sees to its messages.
+            // The pool tracks its messages.
             BufferSource::Shared(_) => true,
         }
     }

@@ -161,8 +161,8 @@ impl Links {
             let Some(link) = self.link(ended.place) else { return false };
             let has_time = now.duration_since(ended.since) < self.linger;
             // The peer of a link that has ended well may still repeat its goodbye: our device's
-            // answer may have been lost, and without a queue pair that repeats the answer, the peer
-            // would take us for dead.
+            // acknowledgement may have been lost. Without a queue pair that repeats it, the peer
+            // would report us as lost.
             let is_waited_for = has_time && link.ended_well();
             // A link of a pool keeps its place until there is room for it among the stale links.
             let has_room = self.stale.has_room() || !link.is_shared();

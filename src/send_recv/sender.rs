@@ -163,7 +163,7 @@ impl SendHalf for Sender {
         self.half.posting.check()?;
         self.push()?;
         if self.borrower.is_some() {
-            // Credits that were lent meanwhile are given back, too.
+            // Credits that were lent meanwhile are returned, too.
             self.progress()?;
         }
         self.give_back()
@@ -213,8 +213,8 @@ impl Room for Reserved<'_> {
 
     fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
         check_within(bytes, self.bytes)?;
-        // It is there already. `try_reserve` has looked after the peer: a probe now would send the
-        // pack that this message is behind.
+        // The message is in place already. `try_reserve` has checked the peer: a probe now would
+        // send the pack before this message.
         self.sender.put(bytes, |_| ())
     }
 }
@@ -430,7 +430,7 @@ impl Sender {
         }
         match &self.packer {
             Some(packer) if packer.count() == 0 => self.make_room()?,
-            // The room of an open pack is its own, but it may never be sent.
+            // An open pack has room of its own, but may never be sent.
             _ => self.half.posting.check()?,
         }
         // The slot stays ours until the pack has ended: nothing else is staged

@@ -63,7 +63,7 @@ impl SharedPool {
         device: &crate::device::Device,
         config: SharedConfig,
     ) -> Result<SharedPool, ConnectError> {
-        // Before anything of such a size is made.
+        // Validated before anything of this size is allocated.
         config.validate()?;
         let inner = Arc::new(SharedPoolInner::new(config)?);
         let recycler = SlotReturn::Shared(SharedReturn { inner: inner.clone() });

@@ -141,14 +141,14 @@ impl ExtentRing {
         }
     }
 
-    /// A sender has gone.
+    /// Closes the link of a sender, and begins an audit.
     pub(super) fn close(&mut self, link: u32) {
         if let Some(emptied) = self.core.close(link) {
             self.recycle(emptied);
         }
         let tail = self.region.observe_arrival(TAIL_AT as usize).map(u64::from_le);
         match self.core.begin_audit(tail.unwrap_or_default()) {
-            // Most are at rest, or further already.
+            // Most links are idle, or have advanced already.
             Ok(()) => (0..self.layout().links()).for_each(|link| self.look_after(link)),
             Err(e) => self.error = Some(e),
         }

@@ -220,7 +220,7 @@ impl Sender {
             return Ok(());
         }
         self.writing.flush()?;
-        // A device that is done with a request when it is posted takes a step in each.
+        // On a synchronous device each iteration completes one step.
         for _ in 0..4 {
             self.progress()?;
             self.writing.half.posting.check()?;
@@ -228,7 +228,7 @@ impl Sender {
                 return self.writing.check_room(self.requests());
             }
         }
-        // Once for each message that finds none, however often it is looked.
+        // Counts one stall per message, not per poll.
         let is_first = self.stalled_at != Some(self.core.sent());
         self.stats.credit_stalls += u64::from(is_first);
         self.stalled_at = Some(self.core.sent());
@@ -427,8 +427,8 @@ impl Writes for Sender {
         let op = self.write(at, checked::checked_bytes(words.len()) as u64);
         let slot = self.writing.half.posting.slot().ok_or(SendError::Full(Full::Requests))?;
         let _ = checked::put(&words, slot);
-        // The receiver may be gone when it has heard it: READs and fetch-and-adds are answered
-        // before.
+        // The receiver may leave once it has the goodbye: the fence completes READs and
+        // fetch-and-adds before.
         let flags = SendFlags { signalled: true, fence: true, ..SendFlags::default() };
         let staged = self.writing.half.posting.stage_with(op, flags, WrClass::Control)?;
         self.writing.mark(staged)

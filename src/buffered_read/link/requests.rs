@@ -64,7 +64,7 @@ impl<R: ReadRing> BufferedReadLink<R> {
 
     /// Asks the sender for a wake-up. The receive for it is posted before.
     fn stage_request(&mut self, number: u64) -> Result<(), String> {
-        // Where the last request was not answered, its receive is still posted.
+        // If the last request has no answer yet, its receive is still posted.
         match doorbell::post_receives(&mut self.wake_ups, &[0]).map_err(|e| e.reason) {
             Ok(()) | Err(PostRecvReason::NotHome { .. }) => {}
             Err(e) => return Err(e.to_string()),

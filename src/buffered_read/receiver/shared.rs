@@ -152,9 +152,9 @@ impl SharedReceiver {
         Ok(SharedMessage { bytes, peer: self.inner.peer })
     }
 
-    /// Receives messages that are there, up to 256, and returns how many: `each` is shown
-    /// the peer that sent a message, and its bytes, and the message is free when `each` returns
-    /// or panics. It costs less than [`try_recv`](SharedReceiver::try_recv).
+    /// Receives the messages that have arrived, up to 256, and returns their number: `each` is
+    /// shown the peer that sent a message, and its bytes, and the message is free when `each`
+    /// returns or panics. It costs less than [`try_recv`](SharedReceiver::try_recv).
     ///
     /// # Errors
     /// As [`try_recv`](SharedReceiver::try_recv).
@@ -242,7 +242,7 @@ impl SharedReceiver {
 impl SharedReceiverInner {
     fn end(&self) {
         self.lock().stop();
-        // One that has ended by itself has its own reason.
+        // A receiver that has already ended keeps its reason.
         let _ = self.ended.set(CloseReason::Closed);
     }
 
@@ -278,7 +278,7 @@ impl SharedReceiverInner {
         if !self.has_transfers.load(Ordering::Relaxed) {
             self.with_link_if_free(|link| self.drive(link));
         }
-        // Before the claim: behind the end, nothing lands.
+        // Loaded before the claim: nothing lands after the end.
         let ended = self.ended.get();
         match claim(&self.claims) {
             Ok(Claim::Bytes(message)) => Ok(message),
@@ -291,7 +291,8 @@ impl SharedReceiverInner {
     /// Posts the next READs, and tells the sender the head that is due.
     fn drive(&self, link: &mut BufferedReadLink<SharedLandingRing>) {
         link.drive();
-        // Also behind the end: as many messages as can be claimed may be held then.
+        // Also after the end: frees make room for further claims when the maximum of messages is
+        // held.
         link.take_in_frees();
         if let Some(ended) = link.end_of_landing() {
             let _ = self.ended.set(ended); // the first reason is kept
@@ -310,7 +311,7 @@ impl SharedReceiverInner {
     fn broken(&self, e: RecordError) -> RecvError {
         let (mut link, broken) = (self.lock(), CloseReason::Protocol(ProtocolError::Record(e)));
         link.fail(broken.clone());
-        // The sender may have said goodbye, and gone, before a thread looked at the record.
+        // The sender may have said goodbye and left before a thread claimed the record.
         let ended = match link.failure() {
             Some(CloseReason::Closed) | None => broken,
             Some(first) => first.clone(),

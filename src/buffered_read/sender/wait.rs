@@ -72,7 +72,7 @@ impl Sends for Sender {
         self.source.finish();
         self.block.publish_tail(self.source.tail_word());
         self.wake_receiver_for_certain();
-        // A receiver that has gone answers nothing to a word in this end's memory.
+        // FIN is a word in this end's memory: only a probe detects a dead receiver.
         self.ask_peer()?;
         Ok(WrId(0))
     }
@@ -132,7 +132,7 @@ impl Sender {
             lost = lost.or(self.half.posting.retire(&completion).err());
         }
         let Some(reason) = lost else { return Ok(()) };
-        // The receiver may have written its reason before it went.
+        // The receiver may have written its reason before it was lost.
         let words = checked::last_look(|| self.words());
         self.take_in(words)?;
         if self.source.is_seen() {

@@ -40,7 +40,7 @@ pub(super) fn take_from(link: &mut BufferedWriteLink, bytes: &[u8], open: Open) 
         });
     }
     if at == 0 {
-        // It was a message that fits when it was looked at: the peer has written again.
+        // The header was that of a whole message before: the peer has overwritten it.
         link.fail_record(RecordError::Mark { position });
     }
     None
@@ -76,7 +76,7 @@ pub(super) fn copy(
         }
         match link.core.take(word) {
             Ok(None) => {}
-            // The machine takes a record that does not fit: ours never does.
+            // A whole record that does not fit the copy is impossible.
             Ok(Some(record)) => {
                 link.fail_record(RecordError::BeyondTail { by: record.end - from - available });
             }

@@ -84,7 +84,7 @@ impl Sender {
         self.writing.flush()
     }
 
-    /// No receive for an immediate was left: looks how many there are now.
+    /// Slow path without a receive for an immediate: reads the receiver's count again.
     #[cold]
     fn push_late(&mut self) -> Result<Option<Push>, SendError> {
         self.progress()?;

@@ -140,7 +140,7 @@ impl<B: Offer> Sender<B> {
         }
         let acknowledged = self.offers.on_count(CountWord::decode(word));
         let acknowledged = acknowledged.map_err(ProtocolError::Acknowledgement)?;
-        // A word that a refusal has to come before is looked at again.
+        // A word that waits for a notice of a refusal is loaded again.
         if CountWord::decode(word).count <= self.offers.acked() {
             self.seen = word;
         }
@@ -154,8 +154,8 @@ impl<B: Offer> Sender<B> {
         else {
             return Ok(());
         };
-        // Pulls that find nothing make the next ones rarer: the receiver has other things to
-        // do. After the wakeup, the next pull finds the acknowledgement.
+        // Pulls without news make the next ones rarer, to save the receiver's device. After the
+        // wakeup, the next pull finds the acknowledgement.
         self.looks += 1;
         let rare = 1 << self.vain_pulls.min(Self::RAREST_PULLS);
         let is_early = self.looks < rare && !self.has_woken(number);

@@ -96,8 +96,8 @@ impl<B: Offer> Sends for Sender<B> {
     /// requests.
     fn will_be_woken(&self) -> bool {
         let comes = self.wakeup || self.pull.is_some() || self.config.ack.notifies();
-        // There is no room to ask for a wakeup now: a signalled request on its way makes some, and
-        // completes.
+        // Without room for a WAKEUP, a signalled request is in flight: its completion makes room,
+        // and wakes this end.
         let is_full = self.half.posting.control_room() == 0;
         comes || is_full || self.offers.awaited().is_none()
     }

@@ -47,7 +47,7 @@ impl SendRecvLink {
         Ok(buffer)
     }
 
-    /// Counts anew how many messages may come.
+    /// Recounts the messages that may arrive.
     #[inline(never)]
     fn count_room(&mut self) -> u32 {
         self.book();
@@ -84,7 +84,7 @@ impl SendRecvLink {
             return self.control_sent(&completion);
         }
         if completion.queue_id() != self.source.queue_id() {
-            // Of a queue pair that had this number before.
+            // A completion of an earlier queue pair with the same number.
             return CompletionEffect::Settled;
         }
         let imm = completion.imm();
@@ -156,7 +156,7 @@ impl SendRecvLink {
             Ok(Control::Fin) => {
                 self.book();
                 self.leave_open(LinkState::Finished);
-                // The sender has gone, or is going: it needs no goodbye from us.
+                // The sender has left, or is leaving: it needs no STOP from us.
                 self.goodbye = Goodbye::None;
                 CompletionEffect::Settled
             }

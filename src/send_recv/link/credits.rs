@@ -88,8 +88,8 @@ impl SendRecvLink {
             (_, BufferSource::Own(_)) => OwedWork::Nothing,
             // Once idle, all that had arrived is booked.
             (_, BufferSource::Shared(_)) if !idle => OwedWork::More,
-            // In ERR, the device may keep a buffer of a message that never came to its end: the
-            // share goes back when it says that it keeps none.
+            // In ERR, the device may keep a buffer of an unfinished message: the share is returned
+            // when the device reports that it keeps none.
             (_, BufferSource::Shared(member)) if self.is_silent => {
                 member.post_gathered();
                 OwedWork::Nothing
@@ -112,8 +112,8 @@ impl SendRecvLink {
             return;
         }
         let Some(credit) = grantor.due() else { return };
-        // A full control share is no loss: credits are cumulative, the next one says
-        // it all, and a completion of the share brings us back here.
+        // A full control share loses nothing: credits are cumulative, and a completion of the share
+        // leads back here.
         if self.send_control(Control::Credit(credit), false) != ControlPosted::Yes {
             return;
         }

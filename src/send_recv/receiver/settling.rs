@@ -60,7 +60,7 @@ impl Receiver {
     /// or not.
     #[inline]
     pub(super) fn settle(&mut self, idle: bool) -> Result<(), RecvError> {
-        // The place of a link that has gone may be there once more.
+        // The list may have duplicates: places of links that have left.
         if idle || self.resting.len() > 2 * self.max_peers as usize {
             self.wake_resting();
         }

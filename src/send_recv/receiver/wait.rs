@@ -87,13 +87,14 @@ impl Receiver {
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     fn stop(&mut self) {
         self.close_books();
-        // A sender that has said goodbye needs none from us. A dead queue is found again below.
+        // A sender that has said goodbye needs no STOP from us. A dead queue is detected again
+        // below.
         let _ = self.drain_queue();
         self.links.iter_mut().for_each(SendRecvLink::stop);
-        // The goodbyes are on their way; their completions say when they are there.
+        // The STOPs are in flight; their completions report the delivery.
         let linger = self.waiting.common.linger;
         self.linger_until(Deadline::after(linger), |receiver| {
-            // There may be room now for a goodbye that found none.
+            // There may be room now for a STOP that found none.
             receiver.links.iter_mut().for_each(SendRecvLink::say_goodbye);
             !receiver.links.iter().any(SendRecvLink::is_saying_goodbye)
         });
@@ -109,7 +110,7 @@ impl Receiver {
             if self.links.stale.is_empty() || linger.is_zero() {
                 return;
             }
-            // Each has its time, at most `linger`.
+            // Each has its own deadline, at most `linger`.
             if self.links.stale.wait_for_device() {
                 backoff.wait(linger);
             }
@@ -134,7 +135,7 @@ impl Receiver {
         self.found = None;
     }
 
-    /// Books completions and drops their messages; returns how many there were.
+    /// Books completions and drops their messages; returns the number of completions.
     fn absorb(&mut self) -> Result<usize, RecvError> {
         if self.batch.is_empty() {
             let polled = self.waiting.cq.poll(&mut self.batch);

@@ -1,5 +1,4 @@
-//! Notes on staged requests besides their completions: which carry no message, and how many
-//! messages the others carry.
+//! Notes on staged requests: those without a message, and the number of messages of the others.
 
 use conn_core::wr::WrId;
 

@@ -125,7 +125,7 @@ impl PoolMember {
     #[cold]
     fn give_up(&mut self, error: &TakeError) -> CloseReason {
         if let Some(slot) = error.slot() {
-            // No message of ours was in it.
+            // It had no message of this member.
             self.shared.owner.inner.set_origin(slot, NO_MEMBER);
             self.shared.owner.inner.post(&[slot]);
         }

@@ -129,8 +129,8 @@ impl StandIn {
             let idle = waits.get_or_insert_with(new);
             if let WaitStep::Sleep(time) = idle.step() {
                 inner.lock().tell_all();
-                // Before the sleep: the last receiver that is dropped then ends the connection
-                // at once, and not when this thread wakes.
+                // Dropped before the sleep: so the drop of the last receiver ends the connection at
+                // once, not when this thread wakes.
                 drop(inner);
                 host::time::sleep(idle.short_sleep(time));
             }
