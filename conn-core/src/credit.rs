@@ -162,7 +162,7 @@ pub struct CreditWindow {
 }
 
 impl CreditWindow {
-    /// The sender of a connection whose receiver has posted `window` buffers.
+    /// The sender of a connection; the receiver has posted `window` buffers.
     ///
     /// # Errors
     /// [`WindowError`] when the window is 0 or more than [`MAX_WINDOW`].

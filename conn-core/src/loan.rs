@@ -21,10 +21,10 @@
 //! # Which buffer a message takes
 //!
 //! Each member keeps three buffers of the pool: the share, one for WANT and one for FIN. LOAN
-//! says that WANT's is posted again. FIN has its own, so that a sender can close while its WANT
-//! is unanswered: the receiver may not be called again. RETURN takes one of the buffers whose
-//! credits it gives back. Messages to the sender take its own control receives: at most
-//! [`MAX_IN_FLIGHT`] at a time.
+//! says that WANT's is posted again. FIN has its own, so that a sender can close while its WANT is
+//! unanswered: the receiver may not be called again. RETURN takes one of the buffers for which it
+//! returns credits. Messages to the sender take its own control receives: at most [`MAX_IN_FLIGHT`]
+//! at a time.
 //!
 //! # Why every message finds a buffer, and every sender gets one
 //!

@@ -14,11 +14,10 @@
 //! ```
 //!
 //! *Enqueue*: set the leaf's bit; if the leaf was empty, set the summary's bit. Most
-//! enqueues find a leaf that is not empty and cost one read-modify-write. Leaves lie on
-//! cache lines of their own, so threads whose buffers lie apart do not contend. There is
-//! no loop, so no thread waits for another (wait-free), where the processor can *or* into
-//! memory and return the old value; x86-64 has to retry when another thread's write to
-//! the same leaf was first.
+//! enqueues find a leaf that is not empty and cost one read-modify-write. Leaves lie on cache lines
+//! of their own, so threads with buffers of different leaves do not contend. There is no loop, so
+//! no thread waits for another (wait-free), where the processor can *or* into memory and return the
+//! old value; x86-64 has to retry when another thread's write to the same leaf was first.
 //!
 //! *Drain*: take the summary, then the leaves that it names. Order is by id, not by
 //! age: buffers are alike, and the set is emptied as a whole.
@@ -46,8 +45,8 @@ orderings! {
     /// Publishes all accesses to the buffer before its enqueue (the application's last read) to the
     /// drain that finds the leaf's bit.
     leaf_publish = Release, "repost-leaf-publish" => Relaxed;
-    /// Pairs with `leaf_publish`. Enqueues are read-modify-writes, so each continues the
-    /// release sequences before it: one acquire sees all threads whose bits it takes.
+    /// Pairs with `leaf_publish`. Enqueues are read-modify-writes, so each continues the release
+    /// sequences before it: one acquire sees all threads that have set the bits it takes.
     leaf_take = Acquire, "repost-leaf-take" => Relaxed;
     /// A drain that finds the summary's bit must also find the leaf's: without the pair,
     /// its visit to the leaf could precede the bit, and the id be lost.

@@ -20,8 +20,8 @@
 //! that it has: an accepted message needs no further step. Messages fill an extent from its end to
 //! its beginning, each in front of a *trailer*: the ticket, the place in the extent, the length,
 //! and a [checksum](crate::checksum). The receiver polls the next trailer of each sender. The last
-//! trailer in an extent names the ticket whose extent the sender uses next. Extents are cleared
-//! before they are granted again, so that bytes of a message are never taken for a trailer.
+//! trailer in an extent names the ticket of the sender's next extent. Extents are cleared before
+//! they are granted again, so that bytes of a message are never taken for a trailer.
 //!
 //! # Tickets of senders that have died
 //!

@@ -31,7 +31,7 @@ pub enum PushedError {
 pub struct Update {
     /// The head; the last one says STOP.
     pub head: AdvertisedCursor,
-    /// Immediates taken, whose receives are posted again; with STOP, messages taken.
+    /// Immediates taken, with their receives reposted; with STOP, messages taken.
     pub taken: u64,
 }
 

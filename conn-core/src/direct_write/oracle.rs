@@ -32,13 +32,15 @@ pub enum DirectWriteOp {
     Close,
     /// The receiver stops.
     Stop,
-    /// The sender writes a trailer whose number differs from the next one by this, and this length.
+    /// The sender writes a trailer with a number that differs from the next one by this, and this
+    /// length.
     LieTrailer(i8, u32),
     /// An arbitrary immediate arrives.
     LieImmediate(u32),
     /// The sender says goodbye; its total differs from the messages taken by this number.
     LieGoodbye(i8),
-    /// The receiver writes a slot whose number differs from the next one by this, and this buffer.
+    /// The receiver writes a slot with a number that differs from the next one by this, and this
+    /// buffer.
     LieSlot(i8, u8),
     /// The receiver's stop counts a number of messages that differs from those sent by this.
     LieStop(i8),

@@ -1,4 +1,4 @@
-//! The sender of a connection whose credits are loans.
+//! The sender of a connection with loans as credits.
 
 use super::LoanWire;
 use crate::credit::{CreditError, CreditWindow, CreditWire, WindowError};

@@ -27,9 +27,9 @@ enum MemberState {
 }
 
 /// State of one member, as a lender stores it.
-// Invariant: used counts granted credits whose buffers are not posted again; waits implies
-// Live; the member is in the queue of those that wait if and only if it waits; recalled
-// implies excess > 0; 1 <= next_loan <= max_loan of a live one.
+// Invariant: used counts granted credits without a reposted buffer; waits implies Live; the member
+// is in the queue of those that wait if and only if it waits; recalled implies excess > 0; 1 <=
+// next_loan <= max_loan of a live one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LenderSlot {
     state: MemberState,

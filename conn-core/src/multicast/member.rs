@@ -10,7 +10,7 @@ use super::{Config, ConfigError, MAX_MEMBERS, Members, Policy, Rank, Reason, Row
 /// same offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyIn {
-    /// The member whose ring it is.
+    /// The owner of the ring.
     pub of: Rank,
     /// Location of the bytes, in both.
     pub span: Span,

@@ -12,7 +12,7 @@ pub struct RepairCopy {
     pub from: Rank,
     /// Bytes behind the area's header.
     pub at: u64,
-    /// The member to whose private ring copy the bytes go.
+    /// The sender of the repaired stream: the bytes go to the private copy of its ring.
     pub of: Rank,
     /// Location of the bytes in that copy.
     pub span: Span,

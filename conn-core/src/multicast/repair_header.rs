@@ -13,7 +13,7 @@ use crate::checksum::checksum_of;
 /// repair is complete then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairHeader {
-    /// The member whose stream is repaired.
+    /// The member of the repaired stream.
     pub of: Rank,
     /// Position of the bytes in that stream.
     pub position: u64,

@@ -24,9 +24,8 @@
 //! | 4 | capacity, in units of 8 bytes |
 //! | 4 | longest message, in bytes |
 //!
-//! The end whose ring the peer reaches chooses the ring's shape, and the peer makes a ring
-//! of the same shape on its side. In Buffered Write that is the receiver, in Buffered Read
-//! the sender:
+//! The end that exposes its ring to the peer chooses the ring's shape, and the peer makes a ring of
+//! the same shape on its side. In Buffered Write that is the receiver, in Buffered Read the sender:
 //!
 //! | | the receiver offers | the sender offers |
 //! |---|---|---|
@@ -45,7 +44,7 @@
 //! | 8 | its checksum | the sender |
 //! | 16 | Buffered Write: maybe a short record [inline](crate::buffered_write::inline_record) with the tail | the sender |
 //! | [`HEAD_AT`] | the [head](super::AdvertisedCursor); the last one is STOP | the receiver |
-//! | [`TAKEN_AT`] | Buffered Write: immediates taken, whose receives are posted again. Buffered Read: up to where it has read | the receiver |
+//! | [`TAKEN_AT`] | Buffered Write: immediates taken, with their receives reposted. Buffered Read: the landed position | the receiver |
 //! | 80 | the checksum of both | the receiver |
 //! | [`WAKE_AT`] | Buffered Read: the [request](crate::buffered_read::wake) to be woken | the receiver |
 //! | 96 | its checksum | the receiver |

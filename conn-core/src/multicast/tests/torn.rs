@@ -59,7 +59,7 @@ fn suspects_are_not_taken_without_the_counters_before_them() {
     assert_eq!((member.rows[1].wedged, member.rows[1].health), (suspects, 1));
 }
 
-/// An area whose last repair is just being overwritten by one for fewer survivors.
+/// A repair for fewer survivors is overwriting the last repair of an area.
 #[test]
 fn a_repair_is_taken_only_complete_and_for_the_same_survivors() {
     let mut member = Member::new(config(4, 4, Policy::Opportunistic), 0).expect("a group");
