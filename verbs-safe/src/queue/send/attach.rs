@@ -166,9 +166,9 @@ impl SendQueue {
         self.leaving.remove(&mut self.regions, region.0, &self.qp.uses.pinned, self.retired)
     }
 
-    /// Stages a one-sided request whose bytes are at `offset` of `region`, and not in a
-    /// slot: WRITE sends the bytes that the device finds there, READ and atomics land
-    /// there. It is never handed over inline.
+    /// Stages a one-sided request with bytes at `offset` of `region`, and not in a slot: WRITE
+    /// sends the bytes that the device finds there, READ and atomics land there. It is never handed
+    /// over inline.
     ///
     /// # Errors
     /// [`StageError`], also for a SEND: its bytes must belong to the device until it has completed,

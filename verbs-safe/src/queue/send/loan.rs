@@ -119,7 +119,7 @@ impl SendQueue {
         }
     }
 
-    /// Stages a one-sided request whose bytes are at `offset` of a lent buffer: as
+    /// Stages a one-sided request with bytes at `offset` of a lent buffer: as
     /// [`stage_at`](Self::stage_at).
     ///
     /// # Errors
