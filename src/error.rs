@@ -147,7 +147,7 @@ pub enum ProtocolError {
         /// The immediate, as it was received.
         u32,
     ),
-    /// A packed message whose records do not fit it.
+    /// A packed message with records that do not fit it.
     #[error("malformed packed message: {0}")]
     Pack(conn_core::pack::UnpackError),
     /// A ring's head that no honest receiver tells.

@@ -205,8 +205,8 @@ impl RawEnd {
         self.port.attr.active_mtu.bytes()
     }
 
-    /// Joins the queue pair to the peer's, whose port has an MTU of `mtu_bytes`. The
-    /// handshake does it; this is for set-up by other means.
+    /// Joins the queue pair to the peer's; the peer's port has an MTU of `mtu_bytes`. The handshake
+    /// does it; this is for set-up by other means.
     ///
     /// # Errors
     /// [`ConnectError::Device`] with the refused transition, also if the queue pair is for

@@ -17,7 +17,7 @@ pub enum Layout {
     Plain,
 }
 
-/// The ring of one direction. The end whose ring the peer reaches chooses it (in Buffered
+/// The ring of one direction. The end that exposes its ring to the peer chooses it (in Buffered
 /// Write the receiver, in Buffered Read the sender), and the peer makes one like it.
 ///
 /// ```
