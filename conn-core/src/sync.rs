@@ -52,8 +52,8 @@ pub(crate) fn mutant() -> Option<&'static str> {
     NAME.get_or_init(|| std::env::var(MUTANT).ok()).as_deref()
 }
 
-/// Orderings that correctness needs; a mutant weakens each: `publish = Release, "name" => Relaxed;` makes
-/// a function `publish`, which gives `Release`, and `Relaxed` in the mutant of that name.
+/// Orderings that correctness needs; a mutant weakens each. `publish = Release, "name" => Relaxed;`
+/// makes a function `publish`, which gives `Release`, and `Relaxed` in the mutant of that name.
 macro_rules! orderings {
     ($($(#[$doc:meta])* $name:ident = $strong:ident, $mutant:literal => $weak:ident;)+) => {
         $(
