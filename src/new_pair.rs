@@ -155,7 +155,7 @@ pub(crate) trait LinkHost {
     fn add(&mut self, link: Self::Link) -> Peer;
 
     /// Ends a link that has got no place. Here its peer can have used the link's own memory only: a
-    /// receiver whose links share memory overrides this.
+    /// receiver with memory that its links share overrides this.
     fn forget(&mut self, link: Self::Link) {
         drop(link);
     }

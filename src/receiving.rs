@@ -279,7 +279,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         Err(self.places.nothing())
     }
 
-    // Always: the path of each message, which a call costs 2 % of.
+    // Always: it is on the path of each message.
     #[inline(always)]
     fn serve_ready(&mut self) -> Result<bool, RecvError> {
         while let Some(at) = self.places.next_ready() {

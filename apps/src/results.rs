@@ -12,7 +12,7 @@ pub(crate) struct ResultStyle {
     pub(crate) empty: ResultTable,
     pub(crate) title: fn(&ResultLine) -> String,
     pub(crate) row: fn(&ResultLine) -> Vec<String>,
-    /// What is said of a result below the tables; an empty text is left out.
+    /// The note on a result below the tables; an empty text is left out.
     pub(crate) note: fn(&ResultLine) -> String,
     /// True if all results are in one table, under the title of the first.
     pub(crate) is_one: bool,

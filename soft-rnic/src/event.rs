@@ -114,7 +114,7 @@ impl<T> EventQueue<T> {
         Some(event)
     }
 
-    /// What a call that does not wait has taken, or the descriptor to wait for before the next one;
+    /// Returns the event that a call without a wait has taken, or the descriptor to wait for before the next call;
     /// `EAGAIN` if the program does not want to wait.
     pub(crate) fn taken_or_fd(&self, taken: Option<T>) -> Result<Result<T, c_int>, Errno> {
         match taken {

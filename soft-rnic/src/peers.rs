@@ -1,4 +1,4 @@
-//! What is known of peers, and shared with them: memory files and rings of other processes
+//! State of peers, and state shared with them: memory files and rings of other processes
 //! ([`process`]), and the state of a device on the network ([`wire`]). The links to them are in
 //! `fabric`, above the objects, which have their part of this state.
 

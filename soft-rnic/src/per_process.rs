@@ -32,7 +32,7 @@ impl<T: Clone> PerProcess<T> {
 /// The value of an environment variable; none if it is empty, or the program has rights that its
 /// user does not have.
 pub(crate) fn variable(name: &str) -> Option<OsString> {
-    // SAFETY: it reads a word that the kernel has given the process.
+    // SAFETY: it reads the auxiliary vector, which the process owns and nothing changes.
     let has_more_rights = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     std::env::var_os(name).filter(|value| !value.is_empty() && !has_more_rights)
 }

@@ -1,4 +1,4 @@
-//! A receiver of a protocol whose messages are copied out: its calls are those of its
+//! A receiver that copies messages out: its calls are those of its
 //! [`CopyReceiving`](super::CopyReceiving).
 
 /// Makes a [`RecvHalf`](crate::RecvHalf) of a receiver that has such a field, `receiving`.

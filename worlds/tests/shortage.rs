@@ -78,7 +78,7 @@ fn a_receive_is_tried_for_a_minute_before_it_ends_the_peer() {
     });
 }
 
-/// The update behind a message is the receiver's only request. Whichever is refused, one that is signalled or not,
+/// The update behind a message is the receiver's only request. If one is refused, signalled or not,
 /// its link ends, and no completion tells of it.
 #[test]
 fn a_report_that_is_tried_for_a_minute_ends_the_peer_of_a_receiver_that_polls() {
@@ -109,6 +109,8 @@ fn a_report_that_is_tried_for_a_minute_ends_the_peer_of_a_receiver_that_polls() 
                 }
                 assert!(time::since(start) < rounds, "no end is told, after {before} messages");
             };
+            let took = time::since(start);
+            assert!((LIMIT..rounds).contains(&took), "after {before} messages: {took:?}");
             refuse_posts(0);
             let is_devices =
                 matches!(ended, RecvError::Peer { reason: CloseReason::Device(_), .. });

@@ -211,7 +211,7 @@ struct BesideStep {
     step: &'static GateStep,
     begin: Instant,
     child: Child,
-    /// What it prints, which would be mixed with the output of the others.
+    /// Its output, kept apart from that of the other steps.
     output: File,
 }
 

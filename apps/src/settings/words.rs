@@ -1,4 +1,4 @@
-//! Settings whose values are words.
+//! Settings with words as values.
 
 use std::mem::discriminant;
 
@@ -47,7 +47,7 @@ pub(super) fn parser<T>(words: &Words<T>) -> PossibleValuesParser {
     PossibleValuesParser::new(values)
 }
 
-/// The word for a value, whatever is in it besides.
+/// The word for a value; the fields of the value are ignored.
 pub(super) fn word<T>(words: &Words<T>, value: &T) -> Value {
     let word = words.iter().find(|(known, ..)| discriminant(known) == discriminant(value));
     word.map_or(Value::Null, |(_, word, _)| (*word).into())
@@ -62,7 +62,7 @@ pub(super) fn set_word<T: Copy>(words: &Words<T>, to: &mut T, word: &Value) -> O
     Some(())
 }
 
-/// Access to a field whose values are words, for [`Setting::own`](super::Setting::own) and
+/// Access to a field with words as values, for [`Setting::own`](super::Setting::own) and
 /// [`Setting::told`](super::Setting::told).
 macro_rules! in_words {
     ($words:ident, $($field:ident).+) => {

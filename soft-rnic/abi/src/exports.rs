@@ -8,7 +8,7 @@ use core::arch::global_asm;
 
 use crate::{address, device, events, fork, gids, kernel_structs, names, rate, sysfs, unsupported};
 
-/// One symbol, whose name is the text of the last arguments: a jump to the function.
+/// One symbol: a jump to the function. The text of the last arguments is its name.
 macro_rules! symbol {
     ($version:literal, $function:path, $($name:tt)*) => {
         global_asm!(
@@ -24,7 +24,7 @@ macro_rules! symbol {
     };
 }
 
-/// The symbols of each version: functions of a module whose symbols are their names behind `ibv_`,
+/// The symbols of each version: functions of a module, with their names behind `ibv_` as symbols,
 /// then symbols of other names.
 macro_rules! export {
     ($($version:literal {

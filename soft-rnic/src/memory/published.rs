@@ -18,7 +18,7 @@ pub(crate) struct PublishedRegion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PublishedMw {
     pub(crate) pd: u32,
-    /// The queue pair whose peer alone may name it; 0 for all of the domain.
+    /// The queue pair that it is bound to: only its peer may name it; 0 for all of the domain.
     pub(crate) qpn: u32,
     /// The key of the region that it is bound to.
     pub(crate) region: u32,

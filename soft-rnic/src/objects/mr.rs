@@ -369,7 +369,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: NULL, or a region of ours that the caller gives back.
     errno::code(unsafe { Mr::named(mr) }.and_then(|object| {
         object.deregister()?;
-        // SAFETY: it was made by `Mr::from_registration`, and no thread uses it any more.
+        // SAFETY: `Mr::from_registration` made it; the caller owns it, and no thread uses it any more.
         drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
         Ok(())
     }))

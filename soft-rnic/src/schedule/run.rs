@@ -26,7 +26,7 @@ impl Qp {
         self.trace_progress(sq);
     }
 
-    /// [`run_pending`](Self::run_pending), whatever the time.
+    /// [`run_pending`](Self::run_pending), also of requests that are due later.
     pub(crate) fn run_arrived(
         self: &Arc<Qp>,
         sq: &mut Sq,

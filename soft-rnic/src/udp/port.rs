@@ -292,7 +292,7 @@ fn options(socket: &OwnedFd, addr: SocketAddr) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets an option, whose value is an integer or a struct.
+/// Sets an option to an integer or a struct.
 pub(super) fn set<T: Copy>(
     socket: impl AsFd,
     level: c_int,

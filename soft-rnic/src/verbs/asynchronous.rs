@@ -62,7 +62,7 @@ pub unsafe extern "C" fn try_get_async_event(
     // SAFETY: `context` is NULL or open (see # Safety).
     let taken = unsafe { asked(context, event) }
         .and_then(|context| context.events.taken_or_fd(context.events.try_take(got)));
-    // SAFETY: the caller's places for an event and for a descriptor.
+    // SAFETY: the caller owns the places for an event and for a descriptor (see # Safety).
     unsafe {
         match taken {
             Ok(Ok(taken)) => event.write(taken.as_abi()),

@@ -112,7 +112,7 @@ pub unsafe extern "C" fn try_get_cq_event(
         });
         channel.events.taken_or_fd(event)
     });
-    // SAFETY: the caller's places for a queue and its pointer, and for a descriptor.
+    // SAFETY: the caller owns the places for a queue, its pointer and a descriptor (see # Safety).
     unsafe {
         match taken {
             Ok(Ok(event)) => write_event(&event, cq, cq_context),

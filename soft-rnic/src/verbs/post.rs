@@ -406,7 +406,7 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
         (QpTransport::Ud, SqOp::Send) => Some(unsafe { DatagramAddress::new(wr) }?),
         (QpTransport::Ud, _) => Some(DatagramAddress::default()),
         (QpTransport::XrcSend, _) => {
-            // SAFETY: an integer of the caller's request, whichever member was written.
+            // SAFETY: the caller owns the request; all members of the union are integers.
             let srqn = unsafe { wr.qp_type.xrc.remote_srqn };
             Some(DatagramAddress::of_srq(srqn))
         }

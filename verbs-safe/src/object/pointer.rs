@@ -37,3 +37,6 @@ pub(crate) fn destroyed<U>(what: &str, result: Result<(), Errno>, uses: impl FnO
         leaked(what, errno);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -91,7 +91,7 @@ fn note(line: &ResultLine) -> String {
     if faults.is_empty() { faults } else { format!("{}: {faults}", line.size()) }
 }
 
-/// What an unreliable transport did to messages, in words with commas in between.
+/// Formats the counts of messages that an unreliable transport lost, reordered or repeated.
 fn faults(line: &ResultLine) -> String {
     let (lost, dropped) = match (line.count("lost"), line.count("dropped")) {
         (Some(lost), Some(dropped)) => (Some(lost.saturating_sub(dropped)), Some(dropped)),

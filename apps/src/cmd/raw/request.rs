@@ -30,7 +30,7 @@ pub(super) struct MeasurementRequest<'a> {
     pub(super) usual_sizes: &'static [u32],
     pub(super) srq: bool,
     pub(super) verify: bool,
-    /// Of the messages, or of the round trips besides those before the measured ones.
+    /// End of the measured messages or round trips.
     pub(super) until: EndOfLoad,
     /// As many as were asked for, and as there are.
     pub(super) rounds_asked: Option<u32>,
@@ -138,7 +138,7 @@ impl MeasurementRequest<'_> {
         Ok(())
     }
 
-    /// One plan for each size, of its first round, and whatever cannot be in one line.
+    /// One plan for each size, of its first round, and the sizes that cannot share a line.
     pub(super) fn plans(&self, device: &Device) -> Result<Vec<RawPlan>> {
         if self.connection.wait == WaitFlag::Block {
             return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));

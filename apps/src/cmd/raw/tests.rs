@@ -97,7 +97,7 @@ fn messages(line: &ResultLine) -> u64 {
     line.count("messages").unwrap()
 }
 
-/// What the transport did to messages, if that was counted.
+/// The counts of faults of the transport, if there are any.
 fn faults(line: &ResultLine) -> [Option<u64>; 6] {
     ["lost", "dropped", "reordered", "late", "repeated", "resent"].map(|key| line.count(key))
 }

@@ -356,7 +356,7 @@ impl Target for QpTarget<'_, '_> {
             AtomicOp::FetchAdd { add } => (SqOp::FetchAdd, add, 0),
         };
         let wqe = Wqe::atomic(kind, compare_add, swap);
-        // SAFETY: `find` has just checked eight bytes at a multiple of eight, under `Wire::rx`, for
+        // SAFETY: `find` has just checked eight bytes at a multiple of eight, under `RoceWire::rx`, for
         // which `quiesce` waits; programs access them atomically only.
         let was = unsafe { change(word, |word| place::exchange(word, &wqe)) };
         Ok(was.map_err(|_gone| Refusal::Access)?)
@@ -366,7 +366,7 @@ impl Target for QpTarget<'_, '_> {
         let word = find(self.qp, self.room, SqOp::AtomicWrite, (rkey, va, 8))?;
         // AcqRel: a reader that sees the word sees what was written before it.
         let store = |word: &AtomicU64| word.swap(u64::from_ne_bytes(bytes), Ordering::AcqRel);
-        // SAFETY: `find` has just checked eight bytes at a multiple of eight, under `Wire::rx`, for
+        // SAFETY: `find` has just checked eight bytes at a multiple of eight, under `RoceWire::rx`, for
         // which `quiesce` waits; programs access them atomically only.
         let was = unsafe { change(word, store) };
         Ok(was.map(drop).map_err(|_gone| Refusal::Access)?)
