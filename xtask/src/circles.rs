@@ -46,7 +46,6 @@ type Pair = (&'static str, &'static str);
 const KNOWN: &[(&str, &[Pair])] = &[
     ("rdma-conn-apps", &[("cli", "measure"), ("measure", "settings")]),
     ("conn-core", &[("control", "loan")]),
-    ("xtask", &[("namespaces", "vm")]),
 ];
 
 /// Fails where modules of a crate use each other, or its folders do, and shows them.

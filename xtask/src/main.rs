@@ -11,6 +11,7 @@ mod count;
 mod gate;
 mod lanes;
 mod namespaces;
+mod pair;
 mod programs;
 mod seam;
 mod side_by_side;

@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::namespaces;
+use crate::pair::{self, CommandPair};
 use crate::side_by_side;
-use crate::vm::compare::commands::CommandPair;
-use crate::vm::compare::pair;
 
 /// A program and the Debian package that has it.
 const NEEDED: &[(&str, &str)] = &[

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::vm::compare::commands::CommandPair;
-use crate::vm::compare::pair;
+use crate::pair::{self, CommandPair};
 
 use super::network::{Namespace, NamespacePair};
 

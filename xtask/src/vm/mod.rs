@@ -8,7 +8,7 @@
 //! rdma-conn side by side in it.
 
 mod cache;
-pub(crate) mod compare;
+mod compare;
 mod guest;
 mod interop;
 mod machine;

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use super::cases::{CompareCase, CompareQuantity, Comparison, Verb};
+use crate::pair::CommandPair;
 
 /// Address at which the two ends meet.
 pub(super) const ADDRESS: &str = "127.0.0.1";
@@ -19,13 +20,6 @@ pub(super) struct CompareSetting<'a> {
     pub(super) gid_index: u32,
     /// The command `rdma-conn`.
     pub(super) ours: &'a Path,
-}
-
-/// One command in its two roles.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CommandPair {
-    pub(crate) listener: Vec<String>,
-    pub(crate) connector: Vec<String>,
 }
 
 fn words(line: &str) -> Vec<String> {

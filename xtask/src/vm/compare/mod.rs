@@ -1,13 +1,11 @@
 //! `cargo xtask vm compare`: perftest and rdma-conn, side by side in one guest.
 //!
-//! `cases` says what is compared, `commands` how both are asked for the same, `pair`
-//! runs two processes, `perftest` reads what they print, `runner` alternates, `report`
-//! prints the ratios. The host builds the command and boots the guest; the rest happens
+//! `cases` says what is compared, `commands` how both are asked for the same, `perftest`
+//! reads what it prints, `runner` alternates, `report` prints the ratios. The host builds the command and boots the guest; the rest happens
 //! there, by this same program.
 
 mod cases;
-pub(crate) mod commands;
-pub(crate) mod pair;
+mod commands;
 mod perftest;
 mod report;
 mod runner;

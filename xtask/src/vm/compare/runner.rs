@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::cases::{CompareQuantity, Comparison};
 use super::commands::{CompareSetting, shown};
+use super::perftest;
 use super::report::{CompareReport, MeasuredComparison, Round};
-use super::{pair, perftest};
+use crate::pair;
 
 /// The first port; each pair of processes has one of its own, for a port that was closed
 /// may not be free at once.

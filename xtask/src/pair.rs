@@ -1,17 +1,22 @@
 //! Running the two ends of a command, one waiting for the other, with a limit.
 
 use std::fs;
-use std::io::Read;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::commands::CommandPair;
+/// One command in its two roles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommandPair {
+    pub(crate) listener: Vec<String>,
+    pub(crate) connector: Vec<String>,
+}
 
 /// Longer than any run takes where it does not hang.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -46,23 +51,17 @@ pub(crate) fn run_between(
 
 /// Lines of a program that failed, in the report: the reason may precede the last one.
 const LAST: usize = 3;
+/// Time that a process may take to end, once it was killed: others may hold its pipes open.
+const LEEWAY: Duration = Duration::from_secs(1);
 
 /// A running process, which does not outlive this; neither does what it has started.
 struct RunningCommand {
-    child: Child,
     /// Time that it may take, for the report.
     limit: Duration,
     /// Its process group, until that was ended.
     group: Option<Pid>,
-    /// Texts that it prints on standard output and on standard error, each once it prints no more.
-    gathered: Receiver<(OutputStream, String)>,
-    printed: [String; 2],
-}
-
-#[derive(Debug, Clone, Copy)]
-enum OutputStream {
-    Out,
-    Err,
+    /// Its status and all that it printed, once it has ended.
+    ended: Receiver<io::Result<Output>>,
 }
 
 impl RunningCommand {
@@ -70,28 +69,25 @@ impl RunningCommand {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut child = command.spawn().with_context(|| format!("starting {}", words[0]))?;
+        let child = command.spawn().with_context(|| format!("starting {}", words[0]))?;
         let group = Some(Pid::from_child(&child));
-        let (tell, gathered) = channel();
-        if let Some(out) = child.stdout.take() {
-            gather(out, OutputStream::Out, tell.clone());
-        }
-        if let Some(err) = child.stderr.take() {
-            gather(err, OutputStream::Err, tell);
-        }
-        Ok(RunningCommand { child, limit, group, gathered, printed: Default::default() })
+        let (tell, ended) = channel();
+        std::thread::spawn(move || {
+            let _ = tell.send(child.wait_with_output()); // the report may be complete without it
+        });
+        Ok(RunningCommand { limit, group, ended })
     }
 
     /// Waits until it listens, which is seen from outside: perftest says it into a buffer.
     fn wait_until_it_listens(&mut self, port: u16, tables: &Path, deadline: Instant) -> Result<()> {
         while !is_listened_to(port, tables) {
-            if let Some(status) = self.child.try_wait()? {
+            if let Ok(output) = self.ended.try_recv() {
                 self.end_group();
-                bail!("the listening end ended ({status}): {}", self.last_words());
+                let output = output?;
+                bail!("the listening end ended ({}): {}", output.status, last_words(&output));
             }
-            if Instant::now() > deadline {
-                bail!("the listening end did not listen within {:?}", self.limit);
-            }
+            let limit = self.limit;
+            ensure!(Instant::now() < deadline, "the listening end did not listen within {limit:?}");
             std::thread::sleep(Duration::from_millis(5)); // until the next look
         }
         Ok(())
@@ -99,48 +95,17 @@ impl RunningCommand {
 
     /// Waits until it has ended; what it printed on standard output.
     fn finish(mut self, deadline: Instant) -> Result<String> {
-        if !self.gather_until(deadline) {
-            self.kill();
-            let limit = self.limit;
-            bail!("it did not end within {limit:?}: {}", self.last_words());
-        }
-        let status = self.child.wait()?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ended = self.ended.recv_timeout(left);
         self.end_group();
-        if !status.success() {
-            bail!("{status}: {}", self.last_words());
-        }
-        Ok(std::mem::take(&mut self.printed[OutputStream::Out as usize]))
-    }
-
-    /// Takes what it has printed; returns true if that is all.
-    fn gather_until(&mut self, deadline: Instant) -> bool {
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.gathered.recv_timeout(left) {
-                Ok((stream, text)) => self.printed[stream as usize] = text,
-                Err(RecvTimeoutError::Disconnected) => return true,
-                Err(RecvTimeoutError::Timeout) => return false,
-            }
-        }
-    }
-
-    /// The last lines of what it said, errors first, when it has ended.
-    fn last_words(&mut self) -> String {
-        // Other processes may hold its pipes open: wait for a bounded time.
-        self.gather_until(Instant::now() + Duration::from_secs(1));
-        let [out, err] = &self.printed;
-        let told = |text: &str| text.lines().filter(|line| is_told(line)).count() > 0;
-        let Some(text) = [err, out].into_iter().find(|text| told(text)) else {
-            return "it said nothing".to_owned();
+        let Ok(output) = ended else {
+            let said = self.ended.recv_timeout(LEEWAY).ok().and_then(Result::ok);
+            let said = said.as_ref().map_or_else(|| SILENT.to_owned(), last_words);
+            bail!("it did not end within {:?}: {said}", self.limit);
         };
-        let mut last: Vec<&str> = text.lines().rev().filter(|l| is_told(l)).take(LAST).collect();
-        last.reverse();
-        last.iter().map(|line| line.trim()).collect::<Vec<_>>().join("; ")
-    }
-
-    fn kill(&mut self) {
-        self.end_group();
-        let _ = self.child.wait(); // it may have been waited for
+        let output = output?;
+        ensure!(output.status.success(), "{}: {}", output.status, last_words(&output));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Once only: the number of a group that is gone may become another one's.
@@ -153,25 +118,24 @@ impl RunningCommand {
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
-        self.kill();
+        self.end_group();
+        let _ = self.ended.recv_timeout(LEEWAY); // it may have been waited for
     }
 }
 
-/// Reports whether a line has more than a rule.
-fn is_told(line: &str) -> bool {
-    line.chars().any(char::is_alphanumeric)
-}
+const SILENT: &str = "it said nothing";
 
-fn gather(
-    from: impl Read + Send + 'static,
-    stream: OutputStream,
-    tell: Sender<(OutputStream, String)>,
-) {
-    std::thread::spawn(move || {
-        let (mut from, mut bytes) = (from, Vec::new());
-        let _ = from.read_to_end(&mut bytes); // what was read before an error counts
-        let _ = tell.send((stream, String::from_utf8_lossy(&bytes).into_owned())); // or not
-    });
+/// The last lines of what a process said, errors first.
+fn last_words(output: &Output) -> String {
+    let last = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        // A line may be a rule, and no more.
+        let told = text.lines().filter(|line| line.chars().any(char::is_alphanumeric));
+        let told: Vec<&str> = told.map(str::trim).collect();
+        told[told.len().saturating_sub(LAST)..].join("; ")
+    };
+    let mut said = [&output.stderr, &output.stdout].into_iter().map(|bytes| last(bytes));
+    said.find(|said| !said.is_empty()).unwrap_or_else(|| SILENT.to_owned())
 }
 
 /// Reports whether a socket in these tables listens at `port`.
