@@ -1,17 +1,15 @@
 //! Verbs programs that are not written for it, on soft0: Debian's, unmodified.
 
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::namespaces;
 use crate::pair::{self, CommandPair};
+use crate::process::{self, WatchedProgram};
 use crate::side_by_side;
 
 /// A program and the Debian package that has it.
@@ -256,13 +254,11 @@ const SHARES: [[&str; 2]; 2] = [["127.0.0.2"; 2], ["127.0.0.2,loopback=wire"; 2]
 /// A program that does not end, and what it prints of a fault.
 const WATCH: (&str, &str, &str) =
     ("event=port_err@500ms,seed=7", "ibv_asyncwatch", "event_type IBV_EVENT_PORT_ERR (10), port 1");
-/// Longer than it takes until it has printed that.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Ends it after longer than it takes until it has printed that.
+const LIMIT: [&str; 3] = ["timeout", "--kill-after=5", "60"];
 
 pub(crate) fn run() -> Result<()> {
-    for (file, package) in NEEDED {
-        ensure!(Path::new(file).exists(), "{file} is missing: `apt-get install {package}`");
-    }
+    process::needs(NEEDED)?;
     let is_run = |line: &&str| PAIRS.iter().any(|(other, _)| other == line);
     ensure!(UNCHECKED.iter().all(is_run), "UNCHECKED names programs that PAIRS does not");
     let is_wired = |line: &&str| WIRED.iter().any(|(other, _)| other == line);
@@ -270,7 +266,7 @@ pub(crate) fn run() -> Result<()> {
     let built = namespaces::build(false)?;
     for (line, checks, expected) in ALONE {
         let words: Vec<&str> = line.split(' ').collect();
-        let output = output(&soft(&built, checks, &words), &[])?;
+        let output = process::printed(&mut process::command_of(&soft(&built, checks, &words)))?;
         for text in *expected {
             ensure!(output.contains(text), "{line} printed no {text:?}:\n{output}");
         }
@@ -283,7 +279,8 @@ pub(crate) fn run() -> Result<()> {
         (PYTHON_MW, PYTHON_MW_PRINTS),
     ];
     for (script, prints) in scripts {
-        let output = output(&soft(&built, CHECKED, &["/usr/bin/python3", "-c", script]), &[])?;
+        let words = soft(&built, CHECKED, &["/usr/bin/python3", "-c", script]);
+        let output = process::printed(&mut process::command_of(&words))?;
         ensure!(output.trim() == prints, "pyverbs printed: {output}");
     }
     println!("pyverbs");
@@ -292,26 +289,28 @@ pub(crate) fn run() -> Result<()> {
     let mut pairs: Vec<(String, Job<'_>)> = Vec::new();
     for (line, expected) in PAIRS {
         let checks = if UNCHECKED.contains(line) { &[CHECKED, &[]][..] } else { &[CHECKED] };
-        let run = || checks.iter().try_for_each(|flags| between_two(built, flags, line, expected));
+        let run =
+            || checks.iter().try_for_each(|flags| between_two(built, flags, None, line, expected));
         pairs.push(((*line).to_owned(), Box::new(run)));
     }
     for (faults, line, expected) in FAULTY {
-        let run = move || between_two(built, &[&format!("--faults={faults}")], line, expected);
+        let run =
+            move || between_two(built, &[&format!("--faults={faults}")], None, line, expected);
         pairs.push((format!("{line}, with {faults}"), Box::new(run)));
     }
     for (line, expected) in WIRED {
         let run = || {
-            let run = |flags| over_udp(built, flags, WIRES, line, expected);
+            let run = |flags| between_two(built, flags, Some(WIRES), line, expected);
             run(CHECKED).and_then(|()| run(&[]))
         };
         pairs.push((format!("{line}, over UDP"), Box::new(run)));
     }
     let (line, expected) = WIRED[0];
-    let run = || over_udp(built, CHECKED, LOSSES, line, expected);
+    let run = || between_two(built, CHECKED, Some(LOSSES), line, expected);
     pairs.push((format!("{line}, over UDP, with lost packets"), Box::new(run)));
     for (line, expected) in WIRED.iter().filter(|(line, _)| SHARED.contains(line)) {
         for devices in SHARES {
-            let run = move || over_udp(built, &[], devices, line, expected);
+            let run = move || between_two(built, &[], Some(devices), line, expected);
             pairs.push((format!("{line}, twice on {}", devices[0]), Box::new(run)));
         }
     }
@@ -360,44 +359,10 @@ fn soft(built: &Path, flags: &[&str], program: &[&str]) -> Vec<String> {
 
 /// Runs a program until it has printed a line, and ends it.
 fn until(words: &[String], expected: &str) -> Result<()> {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().with_context(|| format!("starting {}", words[0]))?;
-    let (tell, lines) = channel();
-    if let Some(out) = child.stdout.take() {
-        std::thread::spawn(move || {
-            let lines = BufReader::new(out).lines().map_while(Result::ok);
-            lines.take_while(|line| tell.send(line.clone()).is_ok()).count()
-        });
-    }
-    let deadline = Instant::now() + LIMIT;
-    let next = || lines.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-    let printed = loop {
-        match next() {
-            Ok(line) if line.trim() == expected => break Ok(()),
-            Ok(_) => {}
-            Err(_) => break Err(anyhow!("it printed no {expected:?} within {LIMIT:?}")),
-        }
-    };
-    let _ = child.kill(); // it may have ended
-    child.wait()?;
-    printed
-}
-
-/// Runs a program that has to succeed, and returns what it prints.
-fn output(words: &[String], environment: &[(&str, &Path)]) -> Result<String> {
-    let mut command = Command::new(&words[0]);
-    let output = command.args(&words[1..]).envs(environment.iter().copied()).output();
-    let output = output.with_context(|| format!("starting {}", words[0]))?;
-    if !output.status.success() {
-        bail!(
-            "{}: {}: {}",
-            words.join(" "),
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let words = [&LIMIT.map(str::to_owned)[..], words].concat();
+    let mut watch = WatchedProgram::start(&words)?;
+    while watch.line().with_context(|| format!("it printed no {expected:?}"))?.trim() != expected {}
+    Ok(())
 }
 
 /// Found by its name in a folder of LD_LIBRARY_PATH, not preloaded.
@@ -407,50 +372,37 @@ fn as_the_library(built: &Path) -> Result<()> {
     let link = folder.join("libibverbs.so.1");
     let _ = std::fs::remove_file(&link); // of an earlier run
     std::os::unix::fs::symlink(built.join("librdma_conn_soft.so"), &link)?;
-    let output = output(&["ibv_devices".to_owned()], &[("LD_LIBRARY_PATH", &folder)])?;
+    let output = process::printed(Command::new("ibv_devices").env("LD_LIBRARY_PATH", &folder))?;
     ensure!(output.contains("soft0"), "with LD_LIBRARY_PATH, ibv_devices printed: {output}");
     println!("ibv_devices, with LD_LIBRARY_PATH");
     Ok(())
 }
 
-/// Runs each end on a device of these, which may be on one address.
-fn over_udp(
+/// Runs a line between two processes: on soft0, or each on a device over UDP of these, which may be on one
+/// address. The port may be another program's until the listener has it, which then fails and says so.
+fn between_two(
     built: &Path,
     flags: &[&str],
-    devices: [&str; 2],
+    devices: Option<[&str; 2]>,
     line: &str,
     expected: &str,
 ) -> Result<()> {
     let port = free_port()?;
     let number = port.to_string();
-    let [listener, mut connector] = devices.map(|device| {
-        let name = format!("roce:{}", device.split(',').next().unwrap_or(device));
-        let words: Vec<&str> = line.split(' ').chain(["-d", &name, "-p", &number]).collect();
-        let environment = ["env".to_owned(), format!("RDMA_CONN_ROCE={device}")];
-        environment.into_iter().chain(soft(built, flags, &words)).collect::<Vec<String>>()
-    });
-    connector.push("127.0.0.1".to_owned());
-    let printed = pair::run(&CommandPair { listener, connector }, port)?;
-    prints(&printed, expected)
-}
-
-/// Columns are aligned by spaces.
-fn prints(printed: &str, expected: &str) -> Result<()> {
-    let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    ensure!(text(printed).contains(&text(expected)), "it printed no {expected:?}:\n{printed}");
-    Ok(())
-}
-
-/// The port may be another program's until the listener has it, which then fails and says so.
-fn between_two(built: &Path, flags: &[&str], line: &str, expected: &str) -> Result<()> {
-    let port = free_port()?;
-    let number = port.to_string();
     let [high, low] = port.to_be_bytes();
     let line = line.replace("{port}", &format!("{high}:{low}"));
-    let words: Vec<&str> = line.split(' ').chain(["-p", &number]).collect();
-    let listener = soft(built, flags, &words);
-    let mut connector = listener.clone();
+    let end = |device: Option<&str>| {
+        let words: Vec<&str> = line.split(' ').chain(["-p", &number]).collect();
+        let Some(device) = device else { return soft(built, flags, &words) };
+        let name = format!("roce:{}", device.split(',').next().unwrap_or(device));
+        let environment = ["env".to_owned(), format!("RDMA_CONN_ROCE={device}")];
+        [&environment[..], &soft(built, flags, &[&words[..], &["-d", &name]].concat())].concat()
+    };
+    let [listener, mut connector] = [0, 1].map(|at| end(devices.map(|devices| devices[at])));
     connector.push("127.0.0.1".to_owned());
     let printed = pair::run(&CommandPair { listener, connector }, port)?;
-    prints(&printed, expected)
+    // Columns are aligned by spaces.
+    let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    ensure!(text(&printed).contains(&text(expected)), "it printed no {expected:?}:\n{printed}");
+    Ok(())
 }

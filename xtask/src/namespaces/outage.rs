@@ -2,8 +2,6 @@
 //! continue afterwards.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Lines};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +12,7 @@ use super::cases::NetworkCase;
 use super::end::{BuiltPrograms, NamespaceEnd};
 use super::network::NamespacePair;
 use super::runner::CaseRunner;
+use crate::process::WatchedProgram;
 
 /// Time for which the network is away: far less than the 1.9 s that the retries of a connection
 /// take, which a busy machine may need to bring it back.
@@ -178,21 +177,7 @@ impl NamespacePair {
     }
 }
 
-/// A program whose lines are waited for. It ends with this.
-struct WatchedProgram {
-    program: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
 impl WatchedProgram {
-    fn start(words: &[String]) -> Result<WatchedProgram> {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut program = command.spawn().with_context(|| format!("starting {}", words[0]))?;
-        let out = program.stdout.take().context("its output")?;
-        Ok(WatchedProgram { program, lines: BufReader::new(out).lines() })
-    }
-
     /// Its next lines, which have to have these in them, one each: an interface that is deleted is
     /// down before its address goes, and a look may happen in between.
     fn all(&mut self, events: &[&str]) -> Result<()> {
@@ -205,23 +190,10 @@ impl WatchedProgram {
         Ok(())
     }
 
-    fn line(&mut self) -> Result<String> {
-        Ok(self.lines.next().context("it has ended")??)
-    }
-
     /// Its next line, which has to have this in it.
     fn next(&mut self, has: &str) -> Result<()> {
         let line = self.line()?;
         ensure!(line.contains(has), "{line:?} instead of {has}");
         Ok(())
-    }
-}
-
-impl Drop for WatchedProgram {
-    fn drop(&mut self) {
-        // `timeout`, which is first of the words, ends what it runs.
-        let pid = rustix::process::Pid::from_child(&self.program);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.program.wait();
     }
 }
