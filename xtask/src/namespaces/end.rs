@@ -43,13 +43,7 @@ pub(super) fn both(
     address: impl Fn(usize) -> IpAddr,
     options: impl Fn(usize) -> String,
 ) -> [NamespaceEnd<'_>; 2] {
-    [0, 1].map(|end| NamespaceEnd {
-        namespace: &network.namespaces[end],
-        address: address(end),
-        host: network.v4(end),
-        device: EndDevice::Roce(options(end)),
-        processor: None,
-    })
+    [0, 1].map(|end| NamespaceEnd::at(network, end, address(end), EndDevice::Roce(options(end))))
 }
 
 /// The folder with the command, and the library for programs of others.
@@ -128,6 +122,17 @@ impl CommandLines {
 }
 
 impl NamespaceEnd<'_> {
+    /// An end of a network, with its device at this address.
+    pub(super) fn at(
+        network: &NamespacePair,
+        end: usize,
+        address: IpAddr,
+        device: EndDevice,
+    ) -> NamespaceEnd<'_> {
+        let namespace = &network.namespaces[end];
+        NamespaceEnd { namespace, address, host: network.v4(end), device, processor: None }
+    }
+
     /// The words that run a line here which meets no other end, for as long as `limit`.
     pub(super) fn alone(&self, line: &str, built: &BuiltPrograms, limit: Duration) -> Vec<String> {
         let at = ListenAddresses { socket: SocketAddr::new(self.address, 0), host: self.host };

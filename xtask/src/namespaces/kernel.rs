@@ -125,14 +125,7 @@ fn both_ways(runner: &mut CaseRunner<'_>, network: &NamespacePair, how: &str, is
 }
 
 fn end(network: &NamespacePair, at: usize, device: EndDevice) -> NamespaceEnd<'_> {
-    let address = network.v4(at);
-    NamespaceEnd {
-        namespace: &network.namespaces[at],
-        address,
-        host: address,
-        device,
-        processor: None,
-    }
+    NamespaceEnd::at(network, at, network.v4(at), device)
 }
 
 /// A device has the GID of its interface's address some time after it was made.

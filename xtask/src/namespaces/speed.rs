@@ -1,4 +1,5 @@
-//! Speed of RoCE v2 beside plain UDP and TCP (iperf3, and the command's own `--op udp`), in one run, each end on a processor of its own.
+//! Speed of RoCE v2 beside plain UDP and TCP (iperf3's, and the command's own `--op udp`), in one run,
+//! each end on a processor of its own.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

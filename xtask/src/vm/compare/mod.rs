@@ -17,9 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::guest;
-use super::machine::GuestMachine;
-use super::program::XTASK;
+use super::guest::{GuestMachine, XTASK, quoted};
 use crate::workspace;
 
 /// Arguments of `cargo xtask vm compare`.
@@ -98,7 +96,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
     let words: Vec<String> = words.chain(["--here".to_owned(), build()?]).collect();
     let limit = LIMIT_PER_ROUND * (rounds * comparisons.len() as u32 + 2);
     let machine = GuestMachine { limit: limit.as_secs(), memory: 4096, verbose: false };
-    machine.run(guest::quoted(&words), &[])
+    machine.run(&quoted(&words), &[])
 }
 
 /// Cases of the gate: a latency and a rate.
@@ -106,7 +104,7 @@ const IN_GATE: &str = "send-lat,write-bw";
 
 /// Builds; the command for the guest that shows that the gate's cases can be compared.
 pub(super) fn quick() -> Result<String> {
-    Ok(format!("{XTASK} vm compare --quick --case {IN_GATE} --here {}", guest::quoted(&[build()?])))
+    Ok(format!("{XTASK} vm compare --quick --case {IN_GATE} --here {}", quoted(&[build()?])))
 }
 
 /// Builds the command, and says where it is.
