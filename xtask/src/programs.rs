@@ -149,71 +149,72 @@ invalidated 0
 bound 0 0 again
 by a message [0, 8] 10 again";
 
-/// Two processes each, and what the one that connects prints. A multicast group is named by the
-/// port, so that it is no other run's.
-const PAIRS: &[(&str, &str)] = &[
-    ("ibv_rc_pingpong -g 0 -c", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -e", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -N", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -t", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -j", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -o -c", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -o -P", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -O -P -N", "1000 iters in"),
-    ("ibv_uc_pingpong -g 0", "1000 iters in"),
-    ("ibv_ud_pingpong -g 0", "1000 iters in"),
-    ("ibv_srq_pingpong -g 0", "iters in"),
-    ("ibv_xsrq_pingpong -g 0", "success"),
-    ("ib_send_bw -F -n 1000", "65536      1000"),
-    ("ib_send_bw -F -n 1000 -b -q 4 -l 8", "65536      4000"),
-    ("ib_send_lat -F -n 1000 -e", "2       1000"),
-    ("ib_send_lat -F -n 1000 -c UD", "2       1000"),
+/// Ways in which a pair of programs runs besides on soft0, checked.
+#[derive(Clone, Copy, PartialEq)]
+enum PairWay {
+    /// Not checked: it takes the fast paths.
+    Unchecked,
+    /// Over UDP between two devices, checked and not.
+    Wired,
+    /// On one address, where the processes reach each other by memory, or over UDP.
+    Shared,
+}
+
+use PairWay::{Shared, Unchecked, Wired};
+
+/// Two processes each, what the one that connects prints, and how they run besides. A multicast
+/// group is named by the port, so that it is no other run's.
+const PAIRS: &[(&str, &str, &[PairWay])] = &[
+    ("ibv_rc_pingpong -g 0 -c", "1000 iters in", &[Unchecked, Wired, Shared]),
+    ("ibv_rc_pingpong -g 0 -e", "1000 iters in", &[]),
+    ("ibv_rc_pingpong -g 0 -N", "1000 iters in", &[Unchecked]),
+    ("ibv_rc_pingpong -g 0 -t", "1000 iters in", &[]),
+    ("ibv_rc_pingpong -g 0 -j", "1000 iters in", &[]),
+    ("ibv_rc_pingpong -g 0 -o -c", "1000 iters in", &[]),
+    ("ibv_rc_pingpong -g 0 -o -P", "1000 iters in", &[]),
+    ("ibv_rc_pingpong -g 0 -O -P -N", "1000 iters in", &[]),
+    ("ibv_uc_pingpong -g 0", "1000 iters in", &[Wired]),
+    ("ibv_ud_pingpong -g 0", "1000 iters in", &[Unchecked, Wired, Shared]),
+    ("ibv_srq_pingpong -g 0", "iters in", &[]),
+    ("ibv_xsrq_pingpong -g 0", "success", &[]),
+    ("ib_send_bw -F -n 1000", "65536      1000", &[Wired, Shared]),
+    ("ib_send_bw -F -n 1000 -b -q 4 -l 8", "65536      4000", &[Unchecked]),
+    ("ib_send_lat -F -n 1000 -e", "2       1000", &[Unchecked, Wired]),
+    ("ib_send_lat -F -n 1000 -c UD", "2       1000", &[]),
     (
         "ib_send_bw -F -n 1000 -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:{port}",
         "4096       1000",
+        &[],
     ),
-    ("ib_send_bw -F -n 1000 -c UC", "65536      1000"),
-    ("ib_write_bw -F -n 1000", "65536      1000"),
-    ("ib_write_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_read_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_send_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_write_lat -F -n 1000 -I 64", "2       1000"),
-    ("ib_read_bw -F -n 1000", "65536      1000"),
-    ("ib_read_lat -F -n 1000", "2       1000"),
-    ("ib_atomic_bw -F -n 200", "8          200"),
-    ("ib_atomic_lat -F -n 200", "8       200"),
-    ("ib_send_bw -F -n 10 -a", "8388608    10"),
-    ("ib_write_bw -F -n 10 -a --use_old_post_send", "8388608    10"),
-    ("ib_read_bw -F -n 10 -a", "8388608    10"),
-    ("ib_send_lat -F -n 10 -a --use_old_post_send", "8388608 10"),
-    ("ib_write_lat -F -n 10 -a", "8388608 10"),
-    ("ib_read_lat -F -n 10 -a -c RC", "8388608 10"),
-    ("ib_send_bw -F -n 1000 --use-srq -q 4", "65536      4000"),
-    ("ib_send_bw -F -n 10 -c UC -a", "8388608    10"),
-    ("ib_write_bw -F -n 1000 -c UC", "65536      1000"),
-    ("ib_send_bw -F -n 1000 -c XRC", "65536      1000"),
-    ("ib_send_bw -F -n 1000 -c XRC -b -q 4 --use_old_post_send", "65536      4000"),
-    ("ib_send_lat -F -n 1000 -c XRC", "2       1000"),
-    ("ib_send_lat -F -n 1000 -c XRC --use_old_post_send", "2       1000"),
-    ("ib_write_bw -F -n 1000 -c XRC", "65536      1000"),
-    ("ib_write_bw -F -n 1000 -c XRC --use_old_post_send", "65536      1000"),
-    ("ib_read_bw -F -n 1000 -c XRC", "65536      1000"),
-    ("ib_read_bw -F -n 1000 -c XRC --use_old_post_send", "65536      1000"),
-    ("ib_atomic_bw -F -n 200 -c XRC", "8          200"),
-    ("ib_atomic_bw -F -n 200 -c XRC --use_old_post_send", "8          200"),
-];
-
-/// Those of them that run a second time, not checked: they take the fast paths.
-const UNCHECKED: &[&str] = &[
-    "ibv_rc_pingpong -g 0 -c",
-    "ibv_rc_pingpong -g 0 -N",
-    "ibv_ud_pingpong -g 0",
-    "ib_send_bw -F -n 1000 -b -q 4 -l 8",
-    "ib_send_lat -F -n 1000 -e",
-    "ib_write_lat -F -n 1000 -I 64",
-    "ib_read_bw -F -n 1000",
-    "ib_atomic_lat -F -n 200",
-    "ib_send_bw -F -n 1000 -c XRC",
+    ("ib_send_bw -F -n 1000 -c UC", "65536      1000", &[]),
+    ("ib_write_bw -F -n 1000", "65536      1000", &[Wired]),
+    ("ib_write_bw -F -n 1000 --odp", "65536      1000", &[Wired]),
+    ("ib_read_bw -F -n 1000 --odp", "65536      1000", &[Wired]),
+    ("ib_send_bw -F -n 1000 --odp", "65536      1000", &[Wired]),
+    ("ib_write_lat -F -n 1000 -I 64", "2       1000", &[Unchecked]),
+    ("ib_read_bw -F -n 1000", "65536      1000", &[Unchecked, Wired]),
+    ("ib_read_lat -F -n 1000", "2       1000", &[]),
+    ("ib_atomic_bw -F -n 200", "8          200", &[Wired]),
+    ("ib_atomic_lat -F -n 200", "8       200", &[Unchecked]),
+    ("ib_send_bw -F -n 10 -a", "8388608    10", &[]),
+    ("ib_write_bw -F -n 10 -a --use_old_post_send", "8388608    10", &[]),
+    ("ib_read_bw -F -n 10 -a", "8388608    10", &[]),
+    ("ib_send_lat -F -n 10 -a --use_old_post_send", "8388608 10", &[]),
+    ("ib_write_lat -F -n 10 -a", "8388608 10", &[]),
+    ("ib_read_lat -F -n 10 -a -c RC", "8388608 10", &[]),
+    ("ib_send_bw -F -n 1000 --use-srq -q 4", "65536      4000", &[]),
+    ("ib_send_bw -F -n 10 -c UC -a", "8388608    10", &[]),
+    ("ib_write_bw -F -n 1000 -c UC", "65536      1000", &[]),
+    ("ib_send_bw -F -n 1000 -c XRC", "65536      1000", &[Unchecked]),
+    ("ib_send_bw -F -n 1000 -c XRC -b -q 4 --use_old_post_send", "65536      4000", &[]),
+    ("ib_send_lat -F -n 1000 -c XRC", "2       1000", &[]),
+    ("ib_send_lat -F -n 1000 -c XRC --use_old_post_send", "2       1000", &[]),
+    ("ib_write_bw -F -n 1000 -c XRC", "65536      1000", &[]),
+    ("ib_write_bw -F -n 1000 -c XRC --use_old_post_send", "65536      1000", &[]),
+    ("ib_read_bw -F -n 1000 -c XRC", "65536      1000", &[]),
+    ("ib_read_bw -F -n 1000 -c XRC --use_old_post_send", "65536      1000", &[]),
+    ("ib_atomic_bw -F -n 200 -c XRC", "8          200", &[]),
+    ("ib_atomic_bw -F -n 200 -c XRC --use_old_post_send", "8          200", &[]),
 ];
 
 /// Flags that have a program checked: it fails if there are findings. (Notes there are: the
@@ -222,33 +223,24 @@ const UNCHECKED: &[&str] = &[
 const CHECKED: &[&str] = &["--check=fail"];
 
 /// Faults that two processes meet, and end well.
-const FAULTY: &[(&str, &str, &str)] = &[
-    ("rnr=0.05,retry=0.001,delay=0.05:20us,seed=7", "ibv_rc_pingpong -g 0 -c", "1000 iters in"),
-    ("rnr=0.01,delay=0.01:20us,seed=7", "ib_send_bw -F -n 1000 -c XRC", "65536      1000"),
+const FAULTY: &[(Runs, &str, &str)] = &[
+    (
+        &[&["--faults=rnr=0.05,retry=0.001,delay=0.05:20us,seed=7"]],
+        "ibv_rc_pingpong -g 0 -c",
+        "1000 iters in",
+    ),
+    (
+        &[&["--faults=rnr=0.01,delay=0.01:20us,seed=7"]],
+        "ib_send_bw -F -n 1000 -c XRC",
+        "65536      1000",
+    ),
 ];
 
-/// Programs that run over UDP between two devices, and what each prints.
-const WIRED: &[(&str, &str)] = &[
-    ("ibv_rc_pingpong -g 0 -c", "1000 iters in"),
-    ("ibv_uc_pingpong -g 0", "1000 iters in"),
-    ("ibv_ud_pingpong -g 0", "1000 iters in"),
-    ("ib_send_bw -F -n 1000", "65536      1000"),
-    ("ib_write_bw -F -n 1000", "65536      1000"),
-    ("ib_read_bw -F -n 1000", "65536      1000"),
-    ("ib_send_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_write_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_read_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_send_lat -F -n 1000 -e", "2       1000"),
-    ("ib_atomic_bw -F -n 200", "8          200"),
-];
-/// Their devices: the addresses, and what the network does to packets.
+/// Devices of pairs over UDP: the addresses, and what the network does to packets.
 const WIRES: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
 const LOSSES: [&str; 2] = ["127.0.0.2,loss=0.01,seed=1", "127.0.0.3,loss=0.01,seed=2"];
 
-/// Programs that run in two processes on one address, which reach each other by memory, or over
-/// UDP.
-const SHARED: &[&str] =
-    &["ibv_rc_pingpong -g 0 -c", "ibv_ud_pingpong -g 0", "ib_send_bw -F -n 1000"];
+/// Devices of those that share an address.
 const SHARES: [[&str; 2]; 2] = [["127.0.0.2"; 2], ["127.0.0.2,loopback=wire"; 2]];
 
 /// A program that does not end, and what it prints of a fault.
@@ -259,10 +251,6 @@ const LIMIT: [&str; 3] = ["timeout", "--kill-after=5", "60"];
 
 pub(crate) fn run() -> Result<()> {
     process::needs(NEEDED)?;
-    let is_run = |line: &&str| PAIRS.iter().any(|(other, _)| other == line);
-    ensure!(UNCHECKED.iter().all(is_run), "UNCHECKED names programs that PAIRS does not");
-    let is_wired = |line: &&str| WIRED.iter().any(|(other, _)| other == line);
-    ensure!(SHARED.iter().all(is_wired), "SHARED names programs that WIRED does not");
     let built = namespaces::build(false)?;
     for (line, checks, expected) in ALONE {
         let words: Vec<&str> = line.split(' ').collect();
@@ -285,38 +273,10 @@ pub(crate) fn run() -> Result<()> {
     }
     println!("pyverbs");
     as_the_library(&built)?;
-    let built = &*built;
-    let mut pairs: Vec<(String, Job<'_>)> = Vec::new();
-    for (line, expected) in PAIRS {
-        let checks = if UNCHECKED.contains(line) { &[CHECKED, &[]][..] } else { &[CHECKED] };
-        let run =
-            || checks.iter().try_for_each(|flags| between_two(built, flags, None, line, expected));
-        pairs.push(((*line).to_owned(), Box::new(run)));
-    }
-    for (faults, line, expected) in FAULTY {
-        let run =
-            move || between_two(built, &[&format!("--faults={faults}")], None, line, expected);
-        pairs.push((format!("{line}, with {faults}"), Box::new(run)));
-    }
-    for (line, expected) in WIRED {
-        let run = || {
-            let run = |flags| between_two(built, flags, Some(WIRES), line, expected);
-            run(CHECKED).and_then(|()| run(&[]))
-        };
-        pairs.push((format!("{line}, over UDP"), Box::new(run)));
-    }
-    let (line, expected) = WIRED[0];
-    let run = || between_two(built, CHECKED, Some(LOSSES), line, expected);
-    pairs.push((format!("{line}, over UDP, with lost packets"), Box::new(run)));
-    for (line, expected) in WIRED.iter().filter(|(line, _)| SHARED.contains(line)) {
-        for devices in SHARES {
-            let run = move || between_two(built, &[], Some(devices), line, expected);
-            pairs.push((format!("{line}, twice on {}", devices[0]), Box::new(run)));
-        }
-    }
-    side_by_side::for_each(&pairs, AT_A_TIME, |(name, run)| {
-        run().with_context(|| name.clone())?;
-        println!("{name}");
+    let jobs = jobs();
+    side_by_side::for_each(&jobs, AT_A_TIME, |job| {
+        job.run(&built).with_context(|| job.name.clone())?;
+        println!("{}", job.name);
         Ok(())
     })?;
     let (faults, program, expected) = WATCH;
@@ -324,15 +284,51 @@ pub(crate) fn run() -> Result<()> {
     let flags = [&*format!("--faults={faults}")];
     until(&soft(built, &flags, &[program]), expected).with_context(|| name.clone())?;
     println!("{name}");
-    let pairs = pairs.len();
+    let pairs = jobs.len();
     println!(
         "programs: all ran on soft0, checked, without findings, {pairs} of them in two processes"
     );
     Ok(())
 }
 
-/// Two processes that run to their end.
-type Job<'a> = Box<dyn Fn() -> Result<()> + Send + Sync + 'a>;
+/// Flags of the command, for each run of a program.
+type Runs = &'static [&'static [&'static str]];
+
+/// A line that runs between two processes to their end.
+struct PairJob {
+    name: String,
+    runs: Runs,
+    /// Without devices over UDP it is on soft0. Both may be on one address.
+    devices: Option<[&'static str; 2]>,
+    line: &'static str,
+    /// Text that the end which connects has to print.
+    expected: &'static str,
+}
+
+/// All pairs of programs.
+fn jobs() -> Vec<PairJob> {
+    let mut jobs = Vec::new();
+    let mut add = |line: &'static str, expected: &'static str, how: &str, devices, runs: Runs| {
+        jobs.push(PairJob { name: format!("{line}{how}"), runs, devices, line, expected });
+    };
+    for (line, expected, ways) in PAIRS {
+        let not_checked = ways.contains(&Unchecked);
+        add(line, expected, "", None, if not_checked { &[CHECKED, &[]] } else { &[CHECKED] });
+        if ways.contains(&Wired) {
+            add(line, expected, ", over UDP", Some(WIRES), &[CHECKED, &[]]);
+        }
+        for devices in SHARES.iter().filter(|_| ways.contains(&Shared)) {
+            let how = format!(", twice on {}", devices[0]);
+            add(line, expected, &how, Some(*devices), &[&[]]);
+        }
+    }
+    let (line, expected, _) = PAIRS[0];
+    add(line, expected, ", over UDP, with lost packets", Some(LOSSES), &[CHECKED]);
+    for (runs, line, expected) in FAULTY {
+        add(line, expected, &format!(", with {}", runs[0][0]), None, runs);
+    }
+    jobs
+}
 
 /// Pairs at a time: they wait for each other more than they use a processor.
 const AT_A_TIME: usize = 4;
@@ -378,31 +374,32 @@ fn as_the_library(built: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a line between two processes: on soft0, or each on a device over UDP of these, which may be on one
-/// address. The port may be another program's until the listener has it, which then fails and says so.
-fn between_two(
-    built: &Path,
-    flags: &[&str],
-    devices: Option<[&str; 2]>,
-    line: &str,
-    expected: &str,
-) -> Result<()> {
-    let port = free_port()?;
-    let number = port.to_string();
-    let [high, low] = port.to_be_bytes();
-    let line = line.replace("{port}", &format!("{high}:{low}"));
-    let end = |device: Option<&str>| {
+impl PairJob {
+    fn run(&self, built: &Path) -> Result<()> {
+        self.runs.iter().try_for_each(|flags| self.run_once(built, flags))
+    }
+
+    /// The port may be another program's until the listener has it, which then fails and says so.
+    fn run_once(&self, built: &Path, flags: &[&str]) -> Result<()> {
+        let port = free_port()?;
+        let number = port.to_string();
+        let [high, low] = port.to_be_bytes();
+        let line = self.line.replace("{port}", &format!("{high}:{low}"));
         let words: Vec<&str> = line.split(' ').chain(["-p", &number]).collect();
-        let Some(device) = device else { return soft(built, flags, &words) };
-        let name = format!("roce:{}", device.split(',').next().unwrap_or(device));
-        let environment = ["env".to_owned(), format!("RDMA_CONN_ROCE={device}")];
-        [&environment[..], &soft(built, flags, &[&words[..], &["-d", &name]].concat())].concat()
-    };
-    let [listener, mut connector] = [0, 1].map(|at| end(devices.map(|devices| devices[at])));
-    connector.push("127.0.0.1".to_owned());
-    let printed = pair::run(&CommandPair { listener, connector }, port)?;
-    // Columns are aligned by spaces.
-    let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    ensure!(text(&printed).contains(&text(expected)), "it printed no {expected:?}:\n{printed}");
-    Ok(())
+        let end = |at: usize| {
+            let Some(devices) = self.devices else { return soft(built, flags, &words) };
+            let device = devices[at];
+            let name = format!("roce:{}", device.split(',').next().unwrap_or(device));
+            let environment = ["env".to_owned(), format!("RDMA_CONN_ROCE={device}")];
+            [&environment[..], &soft(built, flags, &[&words[..], &["-d", &name]].concat())].concat()
+        };
+        let (listener, mut connector) = (end(0), end(1));
+        connector.push("127.0.0.1".to_owned());
+        let printed = pair::run(&CommandPair { listener, connector }, port)?;
+        // Columns are aligned by spaces.
+        let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let is_there = text(&printed).contains(&text(self.expected));
+        ensure!(is_there, "it printed no {:?}:\n{printed}", self.expected);
+        Ok(())
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use super::cases::NetworkCase;
 use super::end::{BuiltPrograms, NamespaceEnd};
@@ -132,12 +132,12 @@ fn watch(
 ) -> Result<()> {
     let mut watch = WatchedProgram::start(&end.alone("ibv_asyncwatch -d {name}", built, PATIENCE))?;
     // The device is open.
-    watch.next("async event FD")?;
+    watch.all(&["async event FD"])?;
     let [away, back] = &outage.events;
     outage.begin(network)?;
     watch.all(away)?;
     outage.end(network)?;
-    back.iter().try_for_each(|event| watch.next(event))
+    back.iter().try_for_each(|event| watch.all(&[event]))
 }
 
 /// Interrupts the network while a connection is at work, and waits until it is at work again; false
@@ -187,13 +187,6 @@ impl WatchedProgram {
             let at = left.iter().position(|event| line.contains(event));
             left.swap_remove(at.with_context(|| format!("{line:?} instead of {left:?}"))?);
         }
-        Ok(())
-    }
-
-    /// Its next line, which has to have this in it.
-    fn next(&mut self, has: &str) -> Result<()> {
-        let line = self.line()?;
-        ensure!(line.contains(has), "{line:?} instead of {has}");
         Ok(())
     }
 }
