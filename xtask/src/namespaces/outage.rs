@@ -137,7 +137,7 @@ fn watch(
     outage.begin(network)?;
     watch.all(away)?;
     outage.end(network)?;
-    back.iter().try_for_each(|event| watch.all(&[event]))
+    back.iter().try_for_each(|event| watch.all(&[*event]))
 }
 
 /// Interrupts the network while a connection is at work, and waits until it is at work again; false
