@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io;
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -19,7 +21,30 @@ pub(crate) struct CommandPair {
 }
 
 /// Longer than any run takes where it does not hang.
-const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+
+/// The first port of a listener.
+pub(crate) const FIRST_PORT: u16 = 20_000;
+/// Ports for listeners: the system gives none of them to connections (from 32,768 on).
+const PORTS: u16 = 12_000;
+
+/// A port for a listener. Each pair has another one, because one that was closed may not be free at
+/// once; it may be another program's until the listener has it, which then fails and says so.
+pub(crate) fn free_port() -> Result<u16> {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    // Relaxed: nothing else is read.
+    let mut ports = (0..PORTS).map(|_| FIRST_PORT + TAKEN.fetch_add(1, Ordering::Relaxed) % PORTS);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.find(is_free).context("no port is free")
+}
+
+/// Fails unless a text was printed, in which columns may be aligned by spaces.
+pub(crate) fn ensure_printed(printed: &str, expected: &str) -> Result<()> {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_there = words(printed).contains(&words(expected));
+    ensure!(is_there, "it printed no {expected:?}:\n{printed}");
+    Ok(())
+}
 
 /// Runs both ends, and returns what the connecting end printed, when both have ended well.
 ///

@@ -1,9 +1,7 @@
 //! Verbs programs that are not written for it, on soft0: Debian's, unmodified.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
@@ -333,19 +331,6 @@ fn jobs() -> Vec<PairJob> {
 /// Pairs at a time: they wait for each other more than they use a processor.
 const AT_A_TIME: usize = 4;
 
-/// A port for a listener: one that the system gives to no connection (from 32,768 on), and to no
-/// other pair.
-fn free_port() -> Result<u16> {
-    static NEXT: AtomicU16 = AtomicU16::new(21_000);
-    loop {
-        let port = NEXT.fetch_add(1, Ordering::Relaxed);
-        ensure!(port < 32_768, "no port is free");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return Ok(port);
-        }
-    }
-}
-
 /// The words that run a program on soft0, with these flags of the command.
 fn soft(built: &Path, flags: &[&str], program: &[&str]) -> Vec<String> {
     let command = built.join("rdma-conn").display().to_string();
@@ -379,9 +364,8 @@ impl PairJob {
         self.runs.iter().try_for_each(|flags| self.run_once(built, flags))
     }
 
-    /// The port may be another program's until the listener has it, which then fails and says so.
     fn run_once(&self, built: &Path, flags: &[&str]) -> Result<()> {
-        let port = free_port()?;
+        let port = pair::free_port()?;
         let number = port.to_string();
         let [high, low] = port.to_be_bytes();
         let line = self.line.replace("{port}", &format!("{high}:{low}"));
@@ -396,10 +380,6 @@ impl PairJob {
         let (listener, mut connector) = (end(0), end(1));
         connector.push("127.0.0.1".to_owned());
         let printed = pair::run(&CommandPair { listener, connector }, port)?;
-        // Columns are aligned by spaces.
-        let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let is_there = text(&printed).contains(&text(self.expected));
-        ensure!(is_there, "it printed no {:?}:\n{printed}", self.expected);
-        Ok(())
+        pair::ensure_printed(&printed, self.expected)
     }
 }

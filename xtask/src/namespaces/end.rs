@@ -108,9 +108,9 @@ impl CommandLines {
         &self,
         built: &BuiltPrograms,
         ends: &[NamespaceEnd<'_>; 2],
-        port: u16,
         limit: Duration,
     ) -> Result<String> {
+        let port = pair::free_port()?;
         let at =
             ListenAddresses { socket: SocketAddr::new(ends[0].address, port), host: ends[0].host };
         let pair = CommandPair {

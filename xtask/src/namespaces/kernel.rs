@@ -60,7 +60,7 @@ pub(super) fn speed(filter: Option<&str>, built: &BuiltPrograms) -> Result<()> {
     let ours = || [0, 1].map(|at| end(&apart, at, roce()));
     let theirs = || end(&network, 0, EndDevice::Kernel(DEVICE));
     let far = || end(&network, 1, roce());
-    let mut meter = Meter::new(filter, built);
+    let meter = Meter::new(filter, built);
     meter.measure("roce to roce", ours(), false)?;
     meter.measure("rxe to roce", [far(), theirs()], true)?;
     meter.measure("roce to rxe", [theirs(), far()], true)?;

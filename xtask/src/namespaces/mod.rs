@@ -28,9 +28,10 @@ use clap::Args;
 use cases::NetworkCase;
 use end::{BuiltPrograms, NamespaceEnd};
 use network::{JUMBO, Namespace, NamespacePair, ORDINARY};
-use runner::{CaseRunner, LIMIT};
+use runner::CaseRunner;
 use scratch::ScratchFolder;
 
+use crate::pair::LIMIT;
 use crate::{lanes, process, workspace};
 
 /// Arguments of `cargo xtask namespaces`.

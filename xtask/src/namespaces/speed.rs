@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::end::{self, BuiltPrograms, CommandLines, NamespaceEnd};
 use super::network::{JUMBO, Namespace, NamespacePair, ORDINARY};
-use super::runner::{LIMIT, is_chosen};
+use super::runner::is_chosen;
+use crate::pair::LIMIT;
 
 /// A figure: where it is in a JSON document, and what it is.
 type Figure = (&'static str, FigureUnit);
@@ -72,7 +73,7 @@ fn of_op(op: &str, how: &str, more: &str) -> CommandLines {
 
 pub(super) fn run(filter: Option<&str>, built: &BuiltPrograms) -> Result<()> {
     let network = NamespacePair::join([Namespace::own(), Namespace::new()?], 0)?;
-    let mut meter = Meter::new(filter, built);
+    let meter = Meter::new(filter, built);
     for (mtu, options) in
         [(JUMBO, ""), (ORDINARY, ""), (JUMBO, ",loss=0.01,seed=7"), (ORDINARY, ",loss=0.01,seed=7")]
     {
@@ -87,17 +88,16 @@ pub(super) fn run(filter: Option<&str>, built: &BuiltPrograms) -> Result<()> {
 pub(super) struct Meter<'b> {
     filter: Option<&'b str>,
     built: &'b BuiltPrograms,
-    port: u16,
 }
 
 impl Meter<'_> {
     pub(super) fn new<'b>(filter: Option<&'b str>, built: &'b BuiltPrograms) -> Meter<'b> {
-        Meter { filter, built, port: 20_000 }
+        Meter { filter, built }
     }
 
     /// Measures between two ends, each on a processor of its own: all, or what uses a device.
     pub(super) fn measure(
-        &mut self,
+        &self,
         label: &str,
         mut ends: [NamespaceEnd<'_>; 2],
         devices_only: bool,
@@ -107,8 +107,7 @@ impl Meter<'_> {
         }
         let all = measurements().into_iter().filter(|m| !devices_only || m.is_reliable);
         for m in all.filter(|m| is_chosen(self.filter, m.name)) {
-            self.port += 1;
-            let printed = m.lines.run(self.built, &ends, self.port, LIMIT).context(m.name)?;
+            let printed = m.lines.run(self.built, &ends, LIMIT).context(m.name)?;
             let shown = shown(&printed, m.figures).context(m.name)?;
             println!("{label}: {}: {shown}", m.name);
         }

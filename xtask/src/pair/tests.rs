@@ -1,5 +1,3 @@
-use std::net::TcpListener;
-
 use super::*;
 
 fn shell(listener: &str, connector: &str) -> CommandPair {

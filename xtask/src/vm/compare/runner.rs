@@ -1,6 +1,5 @@
 //! The part that runs in the guest: every comparison, round after round.
 
-use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 
@@ -11,11 +10,7 @@ use super::cases::Comparison;
 use super::commands::{CompareSetting, shown};
 use super::perftest;
 use super::report::{CompareReport, MeasuredComparison, Round};
-use crate::pair;
-
-/// The first port; each pair of processes has one of its own, for a port that was closed
-/// may not be free at once.
-const FIRST_PORT: u16 = 20_000;
+use crate::pair::{self, FIRST_PORT};
 
 /// Runs them all; returns true if none failed.
 pub(super) fn run(
@@ -26,22 +21,16 @@ pub(super) fn run(
 ) -> Result<bool> {
     let device = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "rxe0".to_owned());
     let setting = CompareSetting { device: &device, gid_index: gid_index(&device)?, ours };
-    let runner = CompareRunner { setting, next_port: Cell::new(FIRST_PORT) };
     let mut report = CompareReport::new(json);
     for (at, comparison) in comparisons.iter().enumerate() {
         let Comparison { case, size, .. } = comparison;
         eprintln!("{} of {}: {}, {size} B", at + 1, comparisons.len(), case.name);
-        report.add(comparison, runner.compare(comparison, rounds));
+        report.add(comparison, setting.compare(comparison, rounds));
     }
     Ok(report.finish())
 }
 
-struct CompareRunner<'a> {
-    setting: CompareSetting<'a>,
-    next_port: Cell<u16>,
-}
-
-impl CompareRunner<'_> {
+impl CompareSetting<'_> {
     /// Alternates: the program that runs first in one round runs second in the next one.
     fn compare(&self, comparison: &Comparison, rounds: u32) -> Result<MeasuredComparison> {
         let mut all = Vec::new();
@@ -55,24 +44,18 @@ impl CompareRunner<'_> {
                 _ => Round { ours: ours()?, theirs: theirs()? },
             });
         }
-        let (port, setting) = (self.next_port.get(), &self.setting);
         Ok(MeasuredComparison {
             comparison: *comparison,
             rounds: all,
-            command: shown(&comparison.ours(setting, port).connector),
-            perftest_command: shown(&comparison.perftest(setting, port).connector),
+            command: shown(&comparison.ours(self, FIRST_PORT).connector),
+            perftest_command: shown(&comparison.perftest(self, FIRST_PORT).connector),
             note,
         })
     }
 
-    fn port(&self) -> u16 {
-        self.next_port.set(self.next_port.get().checked_add(1).unwrap_or(FIRST_PORT));
-        self.next_port.get()
-    }
-
     fn perftest(&self, comparison: &Comparison, note: &mut Option<String>) -> Result<f64> {
-        let port = self.port();
-        let output = pair::run(&comparison.perftest(&self.setting, port), port)?;
+        let port = pair::free_port()?;
+        let output = pair::run(&comparison.perftest(self, port), port)?;
         if comparison.case.inline && perftest::inline_bytes(&output) < Some(comparison.size) {
             *note = Some("perftest does not send inline on this device as invoked here".to_owned());
         }
@@ -80,8 +63,8 @@ impl CompareRunner<'_> {
     }
 
     fn ours(&self, comparison: &Comparison) -> Result<f64> {
-        let port = self.port();
-        let output = pair::run(&comparison.ours(&self.setting, port), port)?;
+        let port = pair::free_port()?;
+        let output = pair::run(&comparison.ours(self, port), port)?;
         positive(our_figure(comparison, &output)?)
     }
 }
