@@ -20,14 +20,31 @@ use crate::wire::{Tracker, Wire};
 /// Access rights of a peer that writes, or probes with writes of no bytes.
 pub(crate) const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
-/// A queue pair's configuration without its queues: on the port of the settings, with all its
+/// The requests that a send queue takes, each with a slot of so many bytes.
+pub(crate) struct SendSlots {
+    pub(crate) depth: u32,
+    pub(crate) bytes: u64,
+    /// Bytes of a request that are to go inline.
+    pub(crate) inline: u32,
+}
+
+/// A queue pair's configuration, without a receive side: on the port of the settings, with all its
 /// completions in one queue.
 pub(crate) fn shape<'a>(
     common: &Common,
     cq: &'a CompletionQueue,
     access: RemoteAccess,
+    SendSlots { depth, bytes, inline }: SendSlots,
 ) -> QueuePairConfig<'a> {
-    QueuePairConfig { port: common.transport.port, access, ..QueuePairConfig::new(cq, cq) }
+    QueuePairConfig {
+        port: common.transport.port,
+        access,
+        max_send_wr: depth,
+        send_slots: depth,
+        send_slot_bytes: bytes as usize,
+        max_inline: inline,
+        ..QueuePairConfig::new(cq, cq)
+    }
 }
 
 /// A queue pair in INIT, and the number that its packets begin with.

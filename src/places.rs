@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use conn_core::wr::WrClass;
 use verbs_safe::RemoteSpan;
 
-use crate::error::{ConnectError, Losses, RecvError};
+use crate::error::{CloseReason, ConnectError, Losses, RecvError};
 use crate::index::QpIndex;
+use crate::keepalive::PeerWatch;
 use crate::peer::Peer;
 use crate::posting::QpPosting;
 use crate::wire::ConnectedQp;
@@ -57,6 +58,7 @@ pub(crate) struct LinkPlaces<L> {
     open: u32,
     /// Places that may have something to hand out or to report, each once.
     ready: VecDeque<u32>,
+    losses: Losses,
 }
 
 impl<L: Peered> LinkPlaces<L> {
@@ -68,6 +70,7 @@ impl<L: Peered> LinkPlaces<L> {
             joined: 0,
             open: 0,
             ready: VecDeque::new(),
+            losses: Losses::default(),
         }
     }
 
@@ -113,8 +116,11 @@ impl<L: Peered> LinkPlaces<L> {
     }
 
     /// Returns the reason why there is nothing: not yet, or never.
-    pub(crate) fn nothing(&self, losses: &Losses) -> RecvError {
-        if self.open > 0 || self.joined == 0 { RecvError::Empty } else { losses.end(self.joined) }
+    pub(crate) fn nothing(&self) -> RecvError {
+        match self.open > 0 || self.joined == 0 {
+            true => RecvError::Empty,
+            false => self.losses.end(self.joined),
+        }
     }
 }
 
@@ -157,11 +163,19 @@ impl<L: Peered> LinkPlaces<L> {
         (at as u32, peer)
     }
 
-    /// The end of a link is reported.
-    pub(crate) fn tell(&mut self, at: u32) {
-        if let Some(place) = self.get_mut(at) {
-            place.is_told = true;
-            self.open -= 1;
+    /// Reports the end of a link.
+    ///
+    /// # Errors
+    /// The reason, unless the peer has closed the connection.
+    #[cold]
+    pub(crate) fn tell(&mut self, at: u32, reason: CloseReason) -> Result<(), RecvError> {
+        let Some(place) = self.get_mut(at) else { return Ok(()) };
+        place.is_told = true;
+        let peer = place.peer;
+        self.open -= 1;
+        match reason {
+            CloseReason::Closed => Ok(()),
+            reason => Err(self.losses.report(peer, reason)),
         }
     }
 }
@@ -209,15 +223,15 @@ impl<L: Peered> LinkPlaces<L> {
         }
     }
 
-    /// A round begins: probes the peers from which nothing has come since the one before; whether
-    /// there are any.
-    pub(crate) fn ask_silent(&mut self) -> bool {
+    /// A round of `watch` begins: probes the peers from which nothing has come since the one before.
+    #[cold]
+    pub(crate) fn ask_silent(&mut self, watch: &mut PeerWatch) {
         let mut asks = false;
         self.ask(|place| {
             let is_silent = !std::mem::take(&mut place.has_spoken);
             asks |= is_silent;
             is_silent
         });
-        asks
+        watch.asks(asks);
     }
 }

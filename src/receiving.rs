@@ -11,7 +11,7 @@ use verbs_safe::{Completion, CompletionBatch, CompletionQueue};
 
 use crate::arm::Arm;
 use crate::copies::{BULK, CopyPool, IntoMessage};
-use crate::error::{CloseReason, ConnectError, Losses, RecvError};
+use crate::error::{CloseReason, ConnectError, RecvError};
 use crate::keepalive::{KeepaliveDue, SILENT};
 use crate::peer::Peer;
 use crate::places::{LinkPlaces, Peered};
@@ -20,7 +20,7 @@ use crate::wait::{Deadline, POLL_SLEEP};
 use crate::waiting::{CqWaiting, Waits};
 use crate::wire::ConnectedQp;
 
-pub(crate) use receives::{ReceivesCopies, receives_copies};
+pub(crate) use receives::receives_copies;
 
 /// A receiver's side of one queue pair.
 pub(crate) trait ReceiverLink: Peered + Debug {
@@ -101,7 +101,6 @@ pub(crate) struct CopyReceiving<L: ReceiverLink> {
     polls: u32,
     /// Turns that links had.
     served: u32,
-    losses: Losses,
     ended: Option<CloseReason>,
     messages: u64,
     bytes: u64,
@@ -125,7 +124,6 @@ impl<L: ReceiverLink> CopyReceiving<L> {
             out: VecDeque::new(),
             polls: 0,
             served: 0,
-            losses: Losses::default(),
             ended: None,
             messages: 0,
             bytes: 0,
@@ -261,7 +259,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
     fn go_on(&mut self) -> Result<(), RecvError> {
         let look = self.waiting.look();
         if look == KeepaliveDue::Round {
-            self.ask_silent_peers();
+            self.places.ask_silent(&mut self.waiting.watch);
         }
         self.served = self.served.wrapping_add(1);
         if look != KeepaliveDue::No || self.served.is_multiple_of(Self::SERVES_PER_POLL) {
@@ -279,7 +277,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         if self.poll()? || self.serve_ready()? {
             return Ok(());
         }
-        Err(self.places.nothing(&self.losses))
+        Err(self.places.nothing())
     }
 
     // Always: the path of each message, which a call costs 2 % of.
@@ -319,13 +317,8 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         }
         let Some(ended) = place.link.posting().ended().cloned() else { return Ok(false) };
         place.link.leave(&mut self.shared);
-        let peer = place.peer;
-        self.places.tell(at);
         self.polled.retain(|other| *other != at);
-        match ended {
-            CloseReason::Closed => Ok(false),
-            reason => Err(self.losses.report(peer, reason)),
-        }
+        self.places.tell(at, ended).map(|()| false)
     }
 
     /// The send queue was full: completions make room. If there are none yet, the report stays
@@ -411,15 +404,8 @@ impl<L: ReceiverLink> CopyReceiving<L> {
             place.link.settle(&mut self.shared);
         }
         if self.waiting.begins_round() {
-            self.ask_silent_peers();
+            self.places.ask_silent(&mut self.waiting.watch);
         }
-    }
-
-    /// A round begins: probes the peers from which nothing has come since the one before.
-    #[cold]
-    fn ask_silent_peers(&mut self) {
-        let asks = self.places.ask_silent();
-        self.waiting.watch.asks(asks);
     }
 
     /// Returns the event to wait for.

@@ -1,8 +1,6 @@
 //! Parts that the ring connections (Buffered Read, Buffered Write) share: terms, memory, policies
 //! of the ring.
 
-// Each connection uses what it needs of it.
-#[allow(dead_code)]
 pub(crate) mod memory;
 mod shape;
 pub(crate) mod terms;

@@ -103,15 +103,8 @@ pub(crate) fn completion_queue(
     entries: u32,
     wait: WaitStrategy,
 ) -> Result<(CompletionQueue, Option<CompletionChannel>), ConnectError> {
-    let channel = match wait.may_block() {
-        true => Some(
-            device
-                .context()
-                .create_channel()
-                .map_err(|e| device.error("create a completion channel", &e))?,
-        ),
-        false => None,
-    };
+    let channel = wait.may_block().then(|| device.context().create_channel()).transpose();
+    let channel = channel.map_err(|e| device.error("create a completion channel", &e))?;
     let config = CqConfig { entries, channel: channel.as_ref(), comp_vector: 0 };
     let cq = device.context().create_cq(config);
     let cq = cq.map_err(|e| device.error("create a completion queue", &e))?;

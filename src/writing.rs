@@ -1,6 +1,8 @@
 //! A sender whose messages go by WRITEs: they are acknowledged by completions. What a protocol
 //! adds is where its messages go, and what its receiver writes back ([`Writes`]).
 
+mod slots;
+
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
@@ -14,6 +16,8 @@ use crate::posting::{QpPosting, Staged};
 use crate::sending::{Half, Sends};
 use crate::ticket::Ticket;
 use crate::waiting::{CqWaiting, WaitFor};
+
+pub(crate) use slots::sends_from_slots;
 
 /// The part of a sender that every protocol of WRITEs has.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(crate) struct Writing {
     posted: u64,
     /// Messages that are posted together.
     group: u64,
+    /// The message that found no room last.
+    stalled_at: Option<u64>,
 }
 
 impl Writing {
@@ -44,6 +50,7 @@ impl Writing {
             messages: 0,
             posted: 0,
             group: group.into(),
+            stalled_at: None,
         }
     }
 
@@ -142,6 +149,11 @@ impl Writing {
             self.marks.push_back((id, self.messages));
         }
         Ok(())
+    }
+
+    /// The next message finds no room: true once for each message, however often it is looked.
+    pub(crate) fn stalls(&mut self) -> bool {
+        self.stalled_at.replace(self.messages) != Some(self.messages)
     }
 
     /// Says what is missing for so many requests of data. Completions make room: where none is

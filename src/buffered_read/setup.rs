@@ -17,7 +17,7 @@ use super::{BufferedRead, Config, Receiver};
 use crate::common::Common;
 use crate::device::Device;
 use crate::error::{ConnectError, check};
-use crate::new_pair::{HalfDraft, NewPair, WRITES, shape};
+use crate::new_pair::{HalfDraft, NewPair, SendSlots, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served, own_types};
@@ -71,11 +71,8 @@ impl Protocol for BufferedRead {
         let polled = Common { wait: WaitStrategy::Spin, ..config.common };
         let mut waiting = CqWaiting::create(device, SENDER_DEPTH, polled)?;
         waiting.common = config.common;
-        let shape = QueuePairConfig {
-            max_send_wr: SENDER_DEPTH,
-            send_slots: 0,
-            ..queue_pair(&waiting.cq, config, access)
-        };
+        let shape = shape(&config.common, &waiting.cq, access, words(SENDER_DEPTH));
+        let shape = QueuePairConfig { send_slots: 0, ..shape };
         let pair = NewPair::create(device, &pd, &shape, ())?;
         let span = ring.remote();
         let place = Place { addr: span.addr, rkey: span.rkey };
@@ -102,11 +99,10 @@ impl Protocol for BufferedRead {
         // link without a channel would not wake it.
         let (cq, channel) = queue_on_one_of(&receiver.channels(), device, receiver.wait())?;
         let shape = QueuePairConfig {
-            max_send_wr: RECEIVER_DEPTH,
             send_slots: MAX_WORDS as u32,
             recv: RecvSide::Own { slots: WAKE_UPS, slot_bytes: 0 },
             // The peer may probe us with writes of no bytes; no memory is registered for writes.
-            ..queue_pair(&cq, config, WRITES)
+            ..shape(&config.common, &cq, WRITES, words(RECEIVER_DEPTH))
         };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let (config, terms) = (*config, HalfOffer { control: None, ring: None });
@@ -222,17 +218,9 @@ fn queue_on_one_of(
     completion_queue(device, entries, wait)
 }
 
-/// Returns the configuration that the queue pairs of both ends have in common.
-fn queue_pair<'a>(
-    cq: &'a CompletionQueue,
-    config: &Config,
-    access: RemoteAccess,
-) -> QueuePairConfig<'a> {
-    QueuePairConfig {
-        send_slot_bytes: WORDS_BYTES as usize,
-        max_inline: WORDS_BYTES,
-        ..shape(&config.common, cq, access)
-    }
+/// The send queue of either end.
+fn words(depth: u32) -> SendSlots {
+    SendSlots { depth, bytes: WORDS_BYTES.into(), inline: WORDS_BYTES }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::Config;
 use super::link::BufferedWriteLink;
 use crate::arm::Arm;
 use crate::copies::{CopyPool, Message};
-use crate::error::{CloseReason, ConnectError, Losses, RecvError};
+use crate::error::{CloseReason, ConnectError, RecvError};
 use crate::half::RecvHalf;
 use crate::new_pair::LinkHost;
 use crate::peer::Peer;
@@ -63,7 +63,6 @@ pub struct Receiver {
     polls: u32,
     /// Turns that links had.
     served: u32,
-    losses: Losses,
     stats: ReceiverStats,
     ended: Option<CloseReason>,
 }
@@ -83,7 +82,6 @@ impl Receiver {
             cold: 0,
             polls: 0,
             served: 0,
-            losses: Losses::default(),
             stats: ReceiverStats::default(),
             ended: None,
         }
@@ -425,7 +423,7 @@ impl Receiver {
             }
             self.poll()?;
             if !self.places.has_ready() {
-                return Err(self.places.nothing(&self.losses));
+                return Err(self.places.nothing());
             }
         }
     }
@@ -443,14 +441,10 @@ impl Receiver {
             return Ok(true);
         }
         let ended = place.link.end().filter(|_| !place.is_told).cloned();
-        let (Some(ended), peer) = (ended, place.peer) else { return Ok(false) };
-        self.places.tell(at);
+        let Some(ended) = ended else { return Ok(false) };
         self.hot.retain(|other| *other != at);
         self.polled.retain(|other| *other != at);
-        match ended {
-            CloseReason::Closed => Ok(false),
-            ended => Err(self.losses.report(peer, ended)),
-        }
+        self.places.tell(at, ended).map(|()| false)
     }
 }
 

@@ -13,7 +13,7 @@ use super::sender::Sender;
 use super::{BufferedWrite, Config};
 use crate::device::Device;
 use crate::error::{ConnectError, check};
-use crate::new_pair::{HalfDraft, NewPair, WRITES, shape};
+use crate::new_pair::{HalfDraft, NewPair, SendSlots, WRITES, shape};
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::qp::Inline;
@@ -59,20 +59,20 @@ impl Protocol for BufferedWrite {
         let depth = config.send_queue + SENDER_CONTROL;
         let waiting = CqWaiting::create(device, depth, config.common)?;
         let (inline, zcopy) = inline_bytes(device, &config);
+        let bytes = LINE_BYTES.max(inline.into());
+        let sends = SendSlots { depth, bytes, inline: inline.max(zcopy) };
         let shape = QueuePairConfig {
-            max_send_wr: depth,
             send_slots: config.send_queue,
-            send_slot_bytes: inline.max(LINE_BYTES as u32) as usize,
-            max_inline: inline.max(zcopy),
             max_parts: if zcopy > 0 { 2 } else { 1 },
-            ..shape(&config.common, &waiting.cq, WRITES)
+            ..shape(&config.common, &waiting.cq, WRITES, sends)
         };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let block = ControlBlock::new(device, &pd, WRITES)?;
         let terms = HalfOffer { control: Some(block.place()), ring: None };
         Ok(NewSender::new(pair.endpoint(0, 0), terms, move |peer, wire, _| {
             let (ring, peer_block) = fitting(peer, config.max_peer_ring_bytes)?;
-            let staging = register_ring(wire.device, &pd, &ring.geometry, RemoteAccess::NONE)?;
+            let shape = (ring.geometry.capacity(), ring.geometry.is_mirrored());
+            let staging = register_ring(wire.device, &pd, shape, RemoteAccess::NONE)?;
             let attached = pair.queues.send.attach(&staging);
             let staging_id = attached.map_err(|e| wire.device.error("attach a ring", &e))?;
             let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
@@ -104,17 +104,13 @@ impl Protocol for BufferedWrite {
             0 => RecvSide::None,
             _ => RecvSide::Own { slots: receives, slot_bytes: 0 },
         };
-        let shape = QueuePairConfig {
-            max_send_wr: LINK_QUEUE,
-            send_slots: LINK_QUEUE,
-            send_slot_bytes: UPDATE_BYTES as usize,
-            max_inline: UPDATE_BYTES,
-            recv,
-            ..shape(&config.common, receiver.cq(), WRITES)
-        };
+        let bytes = UPDATE_BYTES.into();
+        let sends = SendSlots { depth: LINK_QUEUE, bytes, inline: UPDATE_BYTES };
+        let shape = QueuePairConfig { recv, ..shape(&config.common, receiver.cq(), WRITES, sends) };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         pair.post_receives(device, receives)?;
-        let ring = register_ring(device, &pd, &geometry, WRITES)?;
+        let shape = (geometry.capacity(), geometry.is_mirrored());
+        let ring = register_ring(device, &pd, shape, WRITES)?;
         let block = ControlBlock::new(device, &pd, WRITES)?;
         let tail = match config.tail {
             Tail::Immediate { .. } => offer::Tail::Immediate,

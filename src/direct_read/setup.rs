@@ -15,7 +15,7 @@ use super::{Config, Offer, Sender};
 use crate::device::Device;
 use crate::doorbell;
 use crate::error::{ConnectError, chosen};
-use crate::new_pair::{HalfDraft, NewPair, WRITES, shape};
+use crate::new_pair::{HalfDraft, NewPair, SendSlots, WRITES, shape};
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served, own_types};
 use crate::ring::memory::{peer_memory, place};
@@ -74,14 +74,9 @@ impl Protocol for DirectRead {
         let recv = recv_side(receiver)?;
         let (_, reads) = read_limits(device, config.reads)?;
         let depth = link_depth(&config) + CONTROL;
-        let shape = QueuePairConfig {
-            max_send_wr: depth,
-            send_slots: depth,
-            send_slot_bytes: CHECKED_BYTES as usize,
-            max_inline: CHECKED_BYTES as u32,
-            recv,
-            ..shape(&config.common, &receiver.waiting.cq, ACCESS)
-        };
+        let sends = SendSlots { depth, bytes: CHECKED_BYTES, inline: CHECKED_BYTES as u32 };
+        let cq = &receiver.waiting.cq;
+        let shape = QueuePairConfig { recv, ..shape(&config.common, cq, ACCESS, sends) };
         let mut pair = NewPair::create(device, device.pd(), &shape, ())?;
         pair.post_receives(device, receiver.share)?;
         let read = RemoteAccess { read: true, ..RemoteAccess::NONE };
@@ -157,14 +152,10 @@ pub(super) fn new_sender<B: Offer>(
     let bytes = SIGNALS_AT + config.window as usize * SIGNAL_STRIDE;
     let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
     let memory = peer_memory(device, &pd, bytes as u64, write)?;
-    let shape = QueuePairConfig {
-        max_send_wr: depth,
-        send_slots: depth,
-        send_slot_bytes: config.request_bytes() as usize,
-        max_inline: config.request_bytes(),
-        recv: RecvSide::Own { slots: notices, slot_bytes: 0 },
-        ..shape(&config.common, &waiting.cq, ACCESS)
-    };
+    let inline = config.request_bytes();
+    let sends = SendSlots { depth, bytes: inline.into(), inline };
+    let recv = RecvSide::Own { slots: notices, slot_bytes: 0 };
+    let shape = QueuePairConfig { recv, ..shape(&config.common, &waiting.cq, ACCESS, sends) };
     let mut pair = NewPair::create(device, &pd, &shape, ())?;
     pair.post_receives(device, notices)?;
     let counts = (config.ack == AckMode::Cumulative).then(|| count_in(&memory));

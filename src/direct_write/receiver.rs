@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::in_place::InPlace;
 use super::link::DirectWriteLink;
 use crate::error::RecvError;
-use crate::posting::field;
-use crate::receiving::{CopyReceiving, ReceivesCopies, receives_copies};
+use crate::receiving::{CopyReceiving, receives_copies};
 use crate::wait::Deadline;
 
 /// Counters of what a receiver has done so far.
@@ -105,16 +104,4 @@ impl Receiver {
     }
 }
 
-impl ReceivesCopies for Receiver {
-    type Link = DirectWriteLink;
-
-    field!(receiving, receiving_mut: CopyReceiving<DirectWriteLink>);
-}
-
 receives_copies!(Receiver);
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.receiving.stop();
-    }
-}

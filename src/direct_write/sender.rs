@@ -7,16 +7,15 @@ use conn_core::ring::offer::Place;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{SendOp, SharedRegion};
 
-use crate::arm::Arm;
 use crate::checked;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
-use crate::half::{Room, SendHalf, check_within};
+use crate::half::check_within;
 use crate::posting::field;
 use crate::ring::memory::remote;
 use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
 use crate::waiting::Waits;
-use crate::writing::{Writes, Writing};
+use crate::writing::{Writes, Writing, sends_from_slots};
 
 /// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,8 +37,8 @@ pub struct SenderStats {
 /// receiver's buffer.
 ///
 /// Dropping a sender delivers what was accepted and says goodbye, for at most
-/// [`linger`](crate::Common::linger); [`close`](SendHalf::close) does the same and tells how it
-/// went. A sender that has ended with an error says no goodbye.
+/// [`linger`](crate::Common::linger); [`close`](crate::SendHalf::close) does the same and tells how
+/// it went. A sender that has ended with an error says no goodbye.
 #[derive(Debug)]
 pub struct Sender {
     pub(super) writing: Writing,
@@ -50,72 +49,10 @@ pub struct Sender {
     pub(super) slot_count: u32,
     pub(super) peer_buffers: Place,
     pub(super) limit: u32,
-    /// The message that found no credit last.
-    pub(super) stalled_at: Option<u64>,
     pub(super) stats: SenderStats,
 }
 
-impl Sender {
-    /// Returns the counters of what was done so far.
-    #[must_use]
-    pub fn stats(&self) -> SenderStats {
-        let (messages, work_requests) =
-            (self.writing.messages(), self.writing.half.posting.posted_total());
-        SenderStats { messages, work_requests, ..self.stats }
-    }
-
-    /// Messages that were accepted and are still being gathered: [`flush`](SendHalf::flush) sends
-    /// them. None, unless a [`batch`](SendHalf::batch) or [`Config::batch`](super::Config::batch)
-    /// gathers.
-    #[must_use]
-    pub fn unflushed(&self) -> u64 {
-        self.writing.unflushed()
-    }
-
-    /// The queue pair's number.
-    #[must_use]
-    pub fn qp_num(&self) -> u32 {
-        self.writing.half.posting.qp_num()
-    }
-}
-
-impl SendHalf for Sender {
-    type Room<'a> = Reserved<'a>;
-
-    fn max_message_bytes(&self) -> usize {
-        self.limit as usize
-    }
-
-    #[inline]
-    fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
-        self.look_after_peer()?;
-        let buffer = self.claim(message.len())?;
-        let slot = self.slot(message.len())?;
-        slot[..message.len()].copy_from_slice(message);
-        self.stage_message(buffer, message.len())
-    }
-
-    fn flush(&mut self) -> Result<(), SendError> {
-        self.look_after_peer()?;
-        self.writing.half.posting.check()?;
-        self.writing.flush()
-    }
-
-    fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        self.is_acked_now(ticket)
-    }
-
-    fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
-        self.look_after_peer()?;
-        let buffer = self.claim(bytes)?;
-        Ok(Reserved { sender: self, buffer, bytes })
-    }
-
-    fn arm(&mut self) -> Result<Arm<'_>, SendError> {
-        let longest = self.limit as usize;
-        self.arm_by(|sender| sender.awaits_word(longest))
-    }
-}
+sends_from_slots!(Sender, u32);
 
 /// Accepting a message.
 impl Sender {
@@ -157,22 +94,11 @@ impl Sender {
         match self.core.buffer(|at| checked::observe(slots, at as usize)) {
             Ok(Some(buffer)) => self.writing.check_room(self.requests()).map(|()| buffer),
             Ok(None) => {
-                // Once for each message that finds none, however often it is looked.
-                let is_first = self.stalled_at != Some(self.core.sent());
-                self.stats.credit_stalls += u64::from(is_first);
-                self.stalled_at = Some(self.core.sent());
+                self.stats.credit_stalls += u64::from(self.writing.stalls());
                 Err(SendError::Full(Full::Credits))
             }
             Err(e) => Err(self.fail(CloseReason::Protocol(ProtocolError::Slot(e)))),
         }
-    }
-
-    /// The memory that a message of `bytes` bytes goes out of, with its trailer.
-    #[inline]
-    fn slot(&mut self, bytes: usize) -> Result<&mut [u8], SendError> {
-        let need = (padded(bytes as u32) + TRAILER_BYTES) as usize;
-        let slot = self.writing.half.posting.slot().and_then(|slot| slot.get_mut(..need));
-        slot.ok_or(SendError::Full(Full::Requests))
     }
 
     /// Sends the first `bytes` bytes of the slot.
@@ -234,43 +160,5 @@ impl Writes for Sender {
         let remote = remote(self.peer_buffers, at, TRAILER_BYTES);
         let op = self.op(TRAILER_BYTES as u32, remote, IMM_GOODBYE);
         self.writing.stage_as(op, WrClass::Control, true)
-    }
-}
-
-impl Driving for Sender {
-    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
-        self.claim(bytes).map(drop)
-    }
-}
-
-/// Room for one message in the slot that it is sent from.
-#[derive(Debug)]
-#[must_use = "nothing is sent before `commit`"]
-pub struct Reserved<'a> {
-    sender: &'a mut Sender,
-    buffer: u32,
-    bytes: usize,
-}
-
-impl Room for Reserved<'_> {
-    fn capacity(&self) -> usize {
-        self.bytes
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), SendError> {
-        check_within(at.saturating_add(bytes.len()), self.bytes)?;
-        self.sender.slot(self.bytes)?[at..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
-        check_within(bytes, self.bytes)?;
-        self.sender.stage_message(self.buffer, bytes)
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        self.end();
     }
 }

@@ -15,7 +15,7 @@ use super::sender::{Sender, SenderStats};
 use super::{Config, Detection, DirectWrite, Receiver};
 use crate::device::Device;
 use crate::error::{ConnectError, check};
-use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
+use crate::new_pair::{HalfDraft, LinkHost, NewPair, SendSlots, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served, own_types};
@@ -59,13 +59,9 @@ impl Protocol for DirectWrite {
         let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + CONTROL;
         let waiting = CqWaiting::create(device, depth, config.common)?;
-        let shape = QueuePairConfig {
-            max_send_wr: depth,
-            send_slots: depth,
-            send_slot_bytes: (padded(config.message_bytes) + TRAILER_BYTES) as usize,
-            max_inline: config.inline.asked_bytes(),
-            ..shape(&config.common, &waiting.cq, WRITES)
-        };
+        let bytes = padded(config.message_bytes) + TRAILER_BYTES;
+        let sends = SendSlots { depth, bytes, inline: config.inline.asked_bytes() };
+        let shape = shape(&config.common, &waiting.cq, WRITES, sends);
         let pair = NewPair::create(device, &pd, &shape, ())?;
         let slot_count = config.max_peer_buffers;
         let slots = peer_memory(device, &pd, slots_bytes(slot_count), WRITES)?;
@@ -89,7 +85,6 @@ impl Protocol for DirectWrite {
                 slot_count,
                 peer_buffers: place,
                 limit: layout.max_message().min(config.message_bytes),
-                stalled_at: None,
                 stats: SenderStats::default(),
             })
         }))
@@ -110,14 +105,11 @@ impl Protocol for DirectWrite {
             0 => RecvSide::None,
             slots => RecvSide::Own { slots, slot_bytes: 0 },
         };
-        let shape = QueuePairConfig {
-            max_send_wr: LINK_QUEUE,
-            send_slots: LINK_QUEUE,
-            send_slot_bytes: (u64::from(SLOTS_PER_WRITE) * SLOT_BYTES) as usize,
-            max_inline: config.inline.asked_bytes(),
-            recv,
-            ..shape(&config.common, receiver.receiving.cq(), WRITES)
-        };
+        let (bytes, inline) =
+            (u64::from(SLOTS_PER_WRITE) * SLOT_BYTES, config.inline.asked_bytes());
+        let sends = SendSlots { depth: LINK_QUEUE, bytes, inline };
+        let cq = receiver.receiving.cq();
+        let shape = QueuePairConfig { recv, ..shape(&config.common, cq, WRITES, sends) };
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         pair.post_receives(device, receives)?;
         let buffers = peer_memory(device, &pd, layout.bytes(), WRITES)?;

@@ -2,36 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use crate::wait::Deadline;
+use crate::wait::{Deadline, SleepBackoff};
 
 /// Looks that find nothing before the processor is given to others.
 const LOOKS: u32 = 64;
 /// Time for which the thread only yields, before it sleeps.
 const YIELDING: Duration = Duration::from_micros(50);
-/// The first sleep, and the longest.
-const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
 /// A time in which nothing happens: at first the thread looks again at once, then it lets
 /// others run, and then it sleeps, in the end for a millisecond at a time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct IdleBackoff {
     looks: u32,
     since: Option<Instant>,
-    sleep: Duration,
-}
-
-/// Next step of a thread that has nothing to do.
-#[derive(Debug, PartialEq, Eq)]
-enum BackoffStep {
-    Yield,
-    /// No longer than this.
-    Sleep(Duration),
-}
-
-impl Default for IdleBackoff {
-    fn default() -> IdleBackoff {
-        IdleBackoff { looks: 0, since: None, sleep: SLEEPS.0 }
-    }
+    sleep: SleepBackoff,
 }
 
 impl IdleBackoff {
@@ -43,17 +27,11 @@ impl IdleBackoff {
             host::thread::spin_loop(); // without a look at the clock
             return None;
         }
-        match self.step(host::time::now(), until) {
-            BackoffStep::Yield => {
-                host::thread::yield_now();
-                None
-            }
-            BackoffStep::Sleep(most) => {
-                let sleep = self.sleep.min(most);
-                self.sleep = (2 * self.sleep).min(SLEEPS.1);
-                Some(sleep)
-            }
+        let most = self.step(host::time::now(), until);
+        if most.is_none() {
+            host::thread::yield_now();
         }
+        most.map(|most| self.sleep.next().min(most))
     }
 
     /// As [`pause`](Self::pause), and sleeps.
@@ -61,13 +39,12 @@ impl IdleBackoff {
         self.pause(until).into_iter().for_each(host::time::sleep);
     }
 
-    fn step(&mut self, now: Instant, until: Deadline) -> BackoffStep {
+    /// Returns the longest time to sleep now; `None` if the thread yields instead.
+    fn step(&mut self, now: Instant, until: Deadline) -> Option<Duration> {
         let most = until.remaining(now);
         // A sleep of no time would return at once, and no other thread would have run.
-        if most.is_zero() || now - *self.since.get_or_insert(now) < YIELDING {
-            return BackoffStep::Yield;
-        }
-        BackoffStep::Sleep(most)
+        let yields = most.is_zero() || now - *self.since.get_or_insert(now) < YIELDING;
+        (!yields).then_some(most)
     }
 
     /// Something has happened.

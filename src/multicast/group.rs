@@ -14,13 +14,13 @@ use verbs_safe::{CompletionBatch, CompletionQueue, CqConfig, RemoteAccess, Share
 
 use super::backoff::IdleBackoff;
 use super::error::GroupError;
-use super::memory::{Private, repair_area, ring};
+use super::memory::{Private, repair_area};
 use super::peer::{DEPTH, GroupPeer};
 use super::sender::{Sender, Slots};
 use crate::device::Device;
 use crate::error::ConnectError;
 use crate::raw::Link;
-use crate::ring::memory::peer_memory;
+use crate::ring::memory::{peer_memory, register_ring};
 use crate::wait::Deadline;
 
 /// A message, lent until the group is asked for the next.
@@ -66,7 +66,8 @@ impl Group {
         let rank = core.rank;
         let began = host::time::now();
         let machine = Member::new(core, 0).expect("a validated configuration");
-        let own = ring(device, &core, RemoteAccess::NONE)?;
+        let shape = (core.capacity, core.is_mirrored);
+        let own = register_ring(device, device.pd(), shape, RemoteAccess::NONE)?;
         let areas = repair_area(&core) * usize::from(core.members - 1);
         let repair = peer_memory(device, device.pd(), areas as u64, RemoteAccess::NONE)?;
         let entries = DEPTH * u32::from(core.members - 1);

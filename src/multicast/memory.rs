@@ -5,12 +5,10 @@
 //! And private memory for each sender, where the arrived copies are checked.
 
 use conn_core::multicast::{Config, CopyIn, ROW_WORDS, RepairCopy, RepairHeader, Span};
-use verbs_safe::{Mirrored, RemoteAccess, SharedRegion};
+use verbs_safe::SharedRegion;
 
 use crate::allocate::zeroed;
-use crate::device::{Device, DeviceError};
 use crate::error::ConnectError;
-use crate::ring::memory::{peer_memory, register};
 
 /// Offsets in the region that a peer writes besides the ring.
 #[derive(Debug, Clone, Copy)]
@@ -30,20 +28,6 @@ impl RowsLayout {
 /// Bytes of a repair: its header, and what it brings.
 pub(super) fn repair_area(config: &Config) -> usize {
     RepairHeader::BYTES + config.repair_bytes() as usize
-}
-
-/// Registers a slot ring.
-pub(super) fn ring(
-    device: &Device,
-    config: &Config,
-    access: RemoteAccess,
-) -> Result<SharedRegion, DeviceError> {
-    if !config.is_mirrored {
-        return peer_memory(device, device.pd(), config.capacity, access);
-    }
-    let mirrored = Mirrored::new(config.capacity as usize);
-    let mirrored = mirrored.map_err(|e| device.error("map memory twice", &e))?;
-    register(device, device.pd(), "register memory", mirrored, access)
 }
 
 /// Bytes of `ring` from `offset` on, the end of which is followed by its beginning.

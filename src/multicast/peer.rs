@@ -10,7 +10,7 @@ use super::memory::RowsLayout;
 use crate::device::Device;
 use crate::error::ConnectError;
 use crate::raw::{Link, RawEnd};
-use crate::ring::memory::peer_memory;
+use crate::ring::memory::{peer_memory, register_ring};
 
 /// Requests that can be under way to one peer.
 pub(super) const DEPTH: u32 = 256;
@@ -56,7 +56,8 @@ impl GroupPeer {
         };
         let mut end = RawEnd::new(device, &config, link)?;
         let rows = peer_memory(device, device.pd(), layout.bytes, writable)?;
-        let slots = super::memory::ring(device, core, writable)?;
+        let shape = (core.capacity, core.is_mirrored);
+        let slots = register_ring(device, device.pd(), shape, writable)?;
         let mut attach = |region| {
             let attached = end.queues.send.attach(region);
             attached.map_err(|e| device.error("attach a region", &e))

@@ -1,35 +1,23 @@
 //! A receiver of a protocol whose messages are copied out: its calls are those of its
-//! [`CopyReceiving`].
+//! [`CopyReceiving`](super::CopyReceiving).
 
-use std::fmt::Debug;
-
-use super::{CopyReceiving, ReceiverLink};
-
-/// A receiver that is a [`CopyReceiving`], and whose messages are copies.
-pub(crate) trait ReceivesCopies: Debug + Send + Sized {
-    type Link: ReceiverLink;
-
-    fn receiving(&self) -> &CopyReceiving<Self::Link>;
-    fn receiving_mut(&mut self) -> &mut CopyReceiving<Self::Link>;
-}
-
-/// Makes a [`RecvHalf`](crate::RecvHalf) of a [`ReceivesCopies`].
+/// Makes a [`RecvHalf`](crate::RecvHalf) of a receiver that has such a field, `receiving`.
 macro_rules! receives_copies {
     ($receiver:ty) => {
         impl $crate::RecvHalf for $receiver {
             type Message = $crate::copies::Message;
 
             fn peers(&self) -> usize {
-                self.receiving().peers()
+                self.receiving.peers()
             }
 
             fn registered_bytes(&self) -> u64 {
-                self.receiving().registered_bytes()
+                self.receiving.registered_bytes()
             }
 
             #[inline]
             fn try_recv(&mut self) -> Result<$crate::copies::Message, $crate::error::RecvError> {
-                self.receiving_mut().try_recv().map($crate::copies::IntoMessage::into_message)
+                self.receiving.try_recv().map($crate::copies::IntoMessage::into_message)
             }
 
             #[inline]
@@ -37,11 +25,11 @@ macro_rules! receives_copies {
                 &mut self,
                 each: impl FnMut($crate::peer::Peer, &[u8]),
             ) -> Result<usize, $crate::error::RecvError> {
-                self.receiving_mut().try_recv_each(each)
+                self.receiving.try_recv_each(each)
             }
 
             fn arm(&mut self) -> Result<$crate::arm::Arm<'_>, $crate::error::RecvError> {
-                self.receiving_mut().arm()
+                self.receiving.arm()
             }
         }
 
@@ -52,17 +40,22 @@ macro_rules! receives_copies {
                 &mut self,
                 deadline: $crate::wait::Deadline,
             ) -> Result<$crate::copies::Message, $crate::error::RecvError> {
-                self.receiving_mut()
-                    .recv_until(deadline)
-                    .map($crate::copies::IntoMessage::into_message)
+                let taken = self.receiving.recv_until(deadline);
+                taken.map($crate::copies::IntoMessage::into_message)
             }
 
             fn qp_of(&self, peer: $crate::peer::Peer) -> Option<&$crate::wire::ConnectedQp> {
-                self.receiving().qp_of(peer)
+                self.receiving.qp_of(peer)
             }
 
             fn abandon(&mut self) {
-                self.receiving_mut().abandon();
+                self.receiving.abandon();
+            }
+        }
+
+        impl Drop for $receiver {
+            fn drop(&mut self) {
+                self.receiving.stop();
             }
         }
     };

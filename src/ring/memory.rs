@@ -1,6 +1,5 @@
 //! Registered memory of a ring connection: rings and control blocks.
 
-use conn_core::ring::Geometry;
 use conn_core::ring::offer::{CONTROL_BYTES, Place, TAIL_AT, WAKE_AT};
 use verbs_safe::{
     Backing, Mapping, Mirrored, ProtectionDomain, RemoteAccess, RemoteSpan, SharedRegion,
@@ -22,16 +21,16 @@ pub(crate) fn register(
     pd.register_shared(backing, config).map_err(|e| device.error(what, &e))
 }
 
-/// Registered memory for a ring of this shape, that peers may reach as `access` says.
+/// Registered memory for a ring of `capacity` bytes, that peers may reach as `access` says.
 pub(crate) fn register_ring(
     device: &Device,
     pd: &ProtectionDomain,
-    geometry: &Geometry,
+    (capacity, is_mirrored): (u64, bool),
     access: RemoteAccess,
 ) -> Result<SharedRegion, DeviceError> {
-    let bytes = usize::try_from(geometry.capacity()).unwrap_or(usize::MAX);
+    let bytes = usize::try_from(capacity).unwrap_or(usize::MAX);
     let failed = |e| device.error("map memory for a ring", &e);
-    let backing: Backing = match geometry.is_mirrored() {
+    let backing: Backing = match is_mirrored {
         true => Mirrored::new(bytes).map_err(failed)?.into(),
         false => Mapping::new(bytes).map_err(failed)?.into(),
     };
@@ -68,11 +67,6 @@ impl ControlBlock {
     /// For the peer.
     pub(crate) fn place(&self) -> Place {
         place(&self.0)
-    }
-
-    /// Its memory.
-    pub(crate) fn region(&self) -> &SharedRegion {
-        &self.0
     }
 
     /// The words at `at`, those of [`conn_core::ring::offer`]: all that the peer wrote before

@@ -19,7 +19,7 @@ use super::stale_links::MAX_STALE_LINKS;
 use super::{Config, SendRecv};
 use crate::device::Device;
 use crate::error::{ConnectError, check};
-use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
+use crate::new_pair::{HalfDraft, LinkHost, NewPair, SendSlots, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::{AtEnd, QpPosting};
 use crate::protocol::{Protocol, Served, own_types};
@@ -68,13 +68,12 @@ impl Protocol for SendRecv {
         let config = planted(*config);
         let depth = config.unacked + SENDER_CONTROL;
         let waiting = CqWaiting::create(device, depth + CONTROL_SLOTS, config.common)?;
+        let inline = config.inline.asked_bytes().min(config.message_bytes);
+        let sends = SendSlots { depth, bytes: config.message_bytes.into(), inline };
         let shape = QueuePairConfig {
-            max_send_wr: depth,
             send_slots: config.unacked,
-            send_slot_bytes: config.message_bytes as usize,
-            max_inline: config.inline.asked_bytes().min(config.message_bytes),
             recv: RecvSide::Own { slots: CONTROL_SLOTS, slot_bytes: 0 },
-            ..shape(&config.common, &waiting.cq, PROBES)
+            ..shape(&config.common, &waiting.cq, PROBES, sends)
         };
         let mut pair = NewPair::create(device, device.messages_pd(), &shape, ())?;
         pair.post_receives(device, CONTROL_SLOTS)?;
@@ -124,11 +123,11 @@ impl Protocol for SendRecv {
             receiver.add_pool(pool.clock());
         }
         let own = RecvSide::Own { slots: window + 1, slot_bytes: config.message_bytes as usize };
+        let sends = SendSlots { depth: CONTROL_SLOTS, bytes: 0, inline: 0 };
         let shape = QueuePairConfig {
-            max_send_wr: CONTROL_SLOTS,
             send_slots: 0,
             recv: pool.map_or(own, |pool| RecvSide::Shared(pool.queue())),
-            ..shape(&config.common, &receiver.waiting.cq, PROBES)
+            ..shape(&config.common, &receiver.waiting.cq, PROBES, sends)
         };
         let recycler = SlotReturn::Receiver { returns: receiver.returns.clone(), link: place };
         let pair = NewPair::create(device, device.messages_pd(), &shape, recycler)?;

@@ -1,8 +1,7 @@
 //! The receiving half: one thread, one completion queue, one ring for any number of peers.
 
 use super::link::SharedWriteLink;
-use crate::posting::field;
-use crate::receiving::{CopyReceiving, ReceivesCopies, receives_copies};
+use crate::receiving::{CopyReceiving, receives_copies};
 
 /// Counters of what a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,16 +42,4 @@ impl Receiver {
     }
 }
 
-impl ReceivesCopies for Receiver {
-    type Link = SharedWriteLink;
-
-    field!(receiving, receiving_mut: CopyReceiving<SharedWriteLink>);
-}
-
 receives_copies!(Receiver);
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.receiving.stop();
-    }
-}

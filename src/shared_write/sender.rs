@@ -10,17 +10,16 @@ use conn_core::shared_write::{
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{RegionId, RemoteSpan, SendFlags, SendOp, SharedRegion};
 
-use crate::arm::Arm;
 use crate::checked;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
-use crate::half::{Room, SendHalf, check_within};
+use crate::half::check_within;
 use crate::posting::field;
 use crate::ring::memory::remote;
 use crate::sending::{Driving, Sends};
 use crate::ticket::Ticket;
 use crate::wait::POLL_SLEEP;
 use crate::waiting::Waits;
-use crate::writing::{Writes, Writing};
+use crate::writing::{Writes, Writing, sends_from_slots};
 
 /// Counters of what a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,8 +43,8 @@ pub struct SenderStats {
 /// of the receiver's ring. The next extent is taken while the last one fills.
 ///
 /// Dropping a sender delivers what was accepted and says goodbye, for at most
-/// [`linger`](crate::Common::linger); [`close`](SendHalf::close) does the same and tells how it
-/// went. A sender that has ended with an error says no goodbye.
+/// [`linger`](crate::Common::linger); [`close`](crate::SendHalf::close) does the same and tells how
+/// it went. A sender that has ended with an error says no goodbye.
 #[derive(Debug)]
 pub struct Sender {
     writing: Writing,
@@ -62,8 +61,6 @@ pub struct Sender {
     rest: Duration,
     /// Steps towards the next extent that progress has not counted yet.
     news: usize,
-    /// The message that found no room last.
-    stalled_at: Option<u64>,
     stats: SenderStats,
 }
 
@@ -122,70 +119,12 @@ impl Sender {
             rests_until: None,
             rest: Duration::ZERO,
             news: 0,
-            stalled_at: None,
             stats: SenderStats::default(),
         }
     }
-
-    /// Returns the counters of what was done so far.
-    #[must_use]
-    pub fn stats(&self) -> SenderStats {
-        let (messages, work_requests) =
-            (self.writing.messages(), self.writing.half.posting.posted_total());
-        SenderStats { messages, work_requests, ..self.stats }
-    }
-
-    /// Messages that were accepted and are still being gathered: [`flush`](SendHalf::flush) sends
-    /// them. None, unless a [`batch`](SendHalf::batch) or [`Config::batch`](super::Config::batch)
-    /// gathers.
-    #[must_use]
-    pub fn unflushed(&self) -> u64 {
-        self.writing.unflushed()
-    }
-
-    /// The queue pair's number.
-    #[must_use]
-    pub fn qp_num(&self) -> u32 {
-        self.writing.half.posting.qp_num()
-    }
 }
 
-impl SendHalf for Sender {
-    type Room<'a> = Reserved<'a>;
-
-    fn max_message_bytes(&self) -> usize {
-        self.limit as usize
-    }
-
-    #[inline]
-    fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
-        self.look_after_peer()?;
-        self.claim(message.len())?;
-        self.payload(message.len())?[..message.len()].copy_from_slice(message);
-        self.stage_message(message.len())
-    }
-
-    fn flush(&mut self) -> Result<(), SendError> {
-        self.look_after_peer()?;
-        self.writing.half.posting.check()?;
-        self.writing.flush()
-    }
-
-    fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        self.is_acked_now(ticket)
-    }
-
-    fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
-        self.look_after_peer()?;
-        self.claim(bytes)?;
-        Ok(Reserved { sender: self, bytes })
-    }
-
-    fn arm(&mut self) -> Result<Arm<'_>, SendError> {
-        let longest = self.limit as usize;
-        self.arm_by(|sender| sender.awaits_word(longest))
-    }
-}
+sends_from_slots!(Sender, ());
 
 /// Accepting a message.
 impl Sender {
@@ -228,19 +167,8 @@ impl Sender {
                 return self.writing.check_room(self.requests());
             }
         }
-        // Once for each message that finds none, however often it is looked.
-        let is_first = self.stalled_at != Some(self.core.sent());
-        self.stats.credit_stalls += u64::from(is_first);
-        self.stalled_at = Some(self.core.sent());
+        self.stats.credit_stalls += u64::from(self.writing.stalls());
         Err(SendError::Full(Full::Extents))
-    }
-
-    /// The memory that a message of `bytes` bytes goes out of, with its trailer.
-    #[inline]
-    fn payload(&mut self, bytes: usize) -> Result<&mut [u8], SendError> {
-        let need = (padded(bytes as u32) + TRAILER_BYTES) as usize;
-        let slot = self.writing.half.posting.slot().and_then(|slot| slot.get_mut(..need));
-        slot.ok_or(SendError::Full(Full::Requests))
     }
 
     fn write(&self, at: u64, len: u64) -> SendOp {
@@ -262,17 +190,17 @@ impl Sender {
 
     /// Sends the first `bytes` bytes of the next slot.
     #[inline]
-    fn stage_message(&mut self, bytes: usize) -> Result<Ticket, SendError> {
+    fn stage_message(&mut self, _: (), bytes: usize) -> Result<Ticket, SendError> {
         let spot = self.core.spot(bytes as u32).ok_or(SendError::Full(Full::Extents))?;
         let len = padded(bytes as u32);
-        self.payload(bytes)?[bytes..len as usize].fill(0);
+        self.slot(bytes)?[bytes..len as usize].fill(0);
         if self.peer.apart && len > 0 {
             self.writing.stage(self.write(spot.payload_at, len), false)?;
             self.stage_end(&spot, false)?;
-            let _ = checked::put(&spot.trailer, self.payload(0)?);
+            let _ = checked::put(&spot.trailer, self.slot(0)?);
             self.writing.stage(self.write(spot.trailer_at, TRAILER_BYTES), true)?;
         } else {
-            let _ = checked::put(&spot.trailer, &mut self.payload(bytes)?[len as usize..]);
+            let _ = checked::put(&spot.trailer, &mut self.slot(bytes)?[len as usize..]);
             let record = self.write(spot.payload_at, len + TRAILER_BYTES);
             self.writing.stage(record, spot.end.is_none())?;
             // With this, the receiver finds it.
@@ -290,7 +218,7 @@ impl Sender {
     #[inline]
     fn stage_end(&mut self, spot: &Spot, ends: bool) -> Result<(), SendError> {
         let Some((at, words)) = spot.end else { return Ok(()) };
-        let _ = checked::put(&words, self.payload(0)?);
+        let _ = checked::put(&words, self.slot(0)?);
         self.writing.stage(self.write(at, TRAILER_BYTES), ends)
     }
 }
@@ -432,43 +360,6 @@ impl Writes for Sender {
         let flags = SendFlags { signalled: true, fence: true, ..SendFlags::default() };
         let staged = self.writing.half.posting.stage_with(op, flags, WrClass::Control)?;
         self.writing.mark(staged)
-    }
-}
-
-impl Driving for Sender {
-    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
-        self.claim(bytes)
-    }
-}
-
-/// Room for one message in the slot that it is sent from.
-#[derive(Debug)]
-#[must_use = "nothing is sent before `commit`"]
-pub struct Reserved<'a> {
-    sender: &'a mut Sender,
-    bytes: usize,
-}
-
-impl Room for Reserved<'_> {
-    fn capacity(&self) -> usize {
-        self.bytes
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), SendError> {
-        check_within(at.saturating_add(bytes.len()), self.bytes)?;
-        self.sender.payload(self.bytes)?[at..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
-        check_within(bytes, self.bytes)?;
-        self.sender.stage_message(bytes)
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -4,7 +4,7 @@
 use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::shared_write::terms::{TERMS_LEN, Terms};
 use conn_core::shared_write::{ExtentSender, STOP_BYTES, record_bytes};
-use verbs_safe::{Atomics, QueuePairConfig, RecvSide, RemoteAccess};
+use verbs_safe::{Atomics, RemoteAccess};
 
 use super::link::SharedWriteLink;
 use super::ring::ExtentRing;
@@ -12,7 +12,7 @@ use super::sender::{CONTROL, MEMORY_BYTES, PeerRing, Sender};
 use super::{Config, Receiver, SharedWrite};
 use crate::device::Device;
 use crate::error::ConnectError;
-use crate::new_pair::{HalfDraft, LinkHost, NewPair, WRITES, shape};
+use crate::new_pair::{HalfDraft, LinkHost, NewPair, SendSlots, WRITES, shape};
 use crate::peer::Peer;
 use crate::posting::AtEnd;
 use crate::protocol::{NoPool, Protocol, Served, own_types};
@@ -61,13 +61,9 @@ impl Protocol for SharedWrite {
         let (config, pd) = (*config, device.new_domain()?);
         let depth = config.send_queue + CONTROL;
         let waiting = CqWaiting::create(device, depth, config.common)?;
-        let shape = QueuePairConfig {
-            max_send_wr: depth,
-            send_slots: depth,
-            send_slot_bytes: record_bytes(config.message_bytes) as usize,
-            max_inline: config.inline.asked_bytes(),
-            ..shape(&config.common, &waiting.cq, WRITES)
-        };
+        let bytes = record_bytes(config.message_bytes);
+        let sends = SendSlots { depth, bytes, inline: config.inline.asked_bytes() };
+        let shape = shape(&config.common, &waiting.cq, WRITES, sends);
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let memory = peer_memory(device, &pd, MEMORY_BYTES, WRITES)?;
         // No more than the stop is the receiver's to write, as far as it knows.
@@ -103,14 +99,9 @@ impl Protocol for SharedWrite {
         ring.check().map_err(|e| unfit(format!("the receiver's ring is unusable: {e}")))?;
         let layout = *ring.layout();
         let number = ring.core.vacant().ok_or(ConnectError::TooManyPeers(layout.links()))?;
-        let shape = QueuePairConfig {
-            max_send_wr: LINK_QUEUE,
-            send_slots: LINK_QUEUE,
-            send_slot_bytes: STOP_BYTES as usize,
-            max_inline: config.inline.asked_bytes(),
-            recv: RecvSide::None,
-            ..shape(&config.common, receiving.cq(), RemoteAccess::ALL)
-        };
+        let inline = config.inline.asked_bytes();
+        let sends = SendSlots { depth: LINK_QUEUE, bytes: STOP_BYTES, inline };
+        let shape = shape(&config.common, receiving.cq(), RemoteAccess::ALL, sends);
         let pair = NewPair::create(device, &ring.pd, &shape, ())?;
         ring.clear_link(number);
         let (place, apart) = (place(&ring.region), !pair.queues.control.data_in_order());

@@ -25,7 +25,7 @@ impl Receiver {
         self.polls = self.polls.wrapping_add(1);
         let look = self.waiting.look();
         if look == KeepaliveDue::Round {
-            self.ask_silent_peers();
+            self.places.ask_silent(&mut self.waiting.watch);
         }
         let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
         if looks {
@@ -128,14 +128,8 @@ impl Receiver {
             place.link.settle();
         }
         if self.waiting.begins_round() {
-            self.ask_silent_peers();
+            self.places.ask_silent(&mut self.waiting.watch);
         }
-    }
-
-    #[cold]
-    fn ask_silent_peers(&mut self) {
-        let asks = self.places.ask_silent();
-        self.waiting.watch.asks(asks);
     }
 }
 
