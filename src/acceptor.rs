@@ -129,10 +129,10 @@ pub(crate) fn within_process<A: Send, B>(
         let initiated = initiating.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match (initiated, accepted) {
             (Ok(initiated), Ok(accepted)) => Ok((initiated, accepted)),
-            // The end that refused says why; the other one only that it was refused.
+            // The error of the end that refused has the reason.
             (Err(ConnectError::Handshake(HandshakeError::Refused { .. })), Err(e))
             | (Ok(_), Err(e)) => Err(e),
-            // The initiator's own error says more than our being cut off by it.
+            // The initiator's own error is more specific than the broken stream at the acceptor.
             (Err(e), _) => Err(e),
         }
     })

@@ -1,13 +1,13 @@
 //! Connections as futures, on the reactor of a tokio runtime (feature `tokio`).
 //!
-//! The halves are those of the [`Protocol`](crate::Protocol), driven by what their [`arm`](crate::SendHalf::arm)
-//! answers. A half that finds nothing looks a few times more, while other tasks run, and then waits for
-//! its descriptor or its timer on the reactor: the runtime needs its I/O driver (`enable_all`), and
-//! nothing runs beside it. `send`, `recv`, `wait_acked`, `wait_all`, `flush` and `Listener::next` are
-//! cancel-safe: what they have not returned, they have not done. Dropping the future of `close` drops
-//! the half; a dropped `connect` or `accept` ends on its thread for blocking work, and closes what it
-//! has connected. A program without tokio builds the same
-//! from `arm` (`examples/event_loop.rs` does so with mio).
+//! The halves are those of the [`Protocol`](crate::Protocol), driven by the result of
+//! [`arm`](crate::SendHalf::arm). A half without work polls a few times more, while other tasks
+//! run, and then waits for its descriptor or its timer on the reactor. The runtime needs its I/O
+//! driver (`enable_all`); no thread polls beside it. `send`, `recv`, `wait_acked`, `wait_all`,
+//! `flush` and `Listener::next` are cancel-safe: a dropped future has done nothing. Dropping the
+//! future of `close` drops the half. A dropped `connect` or `accept` ends on its thread for
+//! blocking work, and closes its connection. A program without tokio builds the same from `arm`, as
+//! `examples/event_loop.rs` does with mio.
 //!
 //! ```
 //! use rdma_conn::aio::{self, Listener};

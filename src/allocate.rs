@@ -1,5 +1,5 @@
-//! Memory whose size depends on another process: where there is none, the set-up fails with an
-//! error instead of aborting the process.
+//! Memory of a size that another process chooses: if it runs out, the set-up fails with an error
+//! instead of aborting the process.
 
 use std::io::{self, ErrorKind};
 

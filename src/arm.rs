@@ -1,4 +1,4 @@
-//! Halves in an event loop of the program's own: what to wait for before the next call.
+//! Halves in an event loop of the program: the event to wait for before the next call.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -89,7 +89,7 @@ impl Arming {
             Some(set) => set,
             None => EpollSet::new(other)?,
         };
-        // The channel is kept, so that no later one has its number.
+        // The channel is kept, so that no later one reuses its descriptor.
         if !self.watched.as_ref().is_some_and(|watched| is_same(watched, channel)) {
             match set.add(channel.as_fd()) {
                 Ok(()) | Err(Errno::EXIST) => self.watched = Some(channel.clone()),
@@ -129,9 +129,10 @@ impl EpollSet {
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
     }
 
-    /// Sees to it that the timer runs out `within` a time, which may be earlier: to set it is a
-    /// system call, so it runs on while it is due before that. When it has run out, it is due a
-    /// whole time after the last call that left it alone, after which nothing may have arrived.
+    /// Makes the timer expire after `within` at the latest. Setting it is a system call, so a
+    /// running timer that expires earlier is left alone. After it has expired, the next expiry is
+    /// `within` after the last call that left it alone, since nothing may have arrived after that
+    /// call.
     fn start(&mut self, within: Duration) -> io::Result<()> {
         let (now, within) = (host::time::now(), within.clamp(Self::SHORTEST, Self::DAY));
         let runs_until = self.due.filter(|due| *due > now);

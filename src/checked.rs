@@ -53,7 +53,8 @@ pub(crate) fn publish(region: &SharedRegion, at: usize, word: u64) -> Result<(),
     region.publish_tail(at + 8, checksum_of(&[word]).to_le())
 }
 
-/// The words and their checksum, as a peer is to find them; `None` if `out` is too short.
+/// Writes the words and their checksum to `out`, in the format for a peer; `None` if `out` is too
+/// short.
 #[inline]
 pub(crate) fn put(words: &[u64], out: &mut [u8]) -> Option<()> {
     let out = out.get_mut(..checked_bytes(words.len()))?.as_chunks_mut::<8>().0;

@@ -35,10 +35,10 @@ pub struct Common {
     /// probes each peer from which nothing has arrived for that time while others sent, or while
     /// the caller only polled. (A Buffered Read receiver needs none: its READs ask.)
     pub keepalive: Duration,
-    /// Longest wait when an end is dropped: a sender waits until what was accepted, and its
-    /// goodbye, are delivered; a receiver waits until its senders know that it stops. Also the time
-    /// for which a Send/Receive receiver keeps the queue pair of a sender that has said goodbye,
-    /// unless it needs the place: the device's answer may have been lost, and has to be repeated.
+    /// Longest wait when an end is dropped: a sender waits until accepted messages and its goodbye
+    /// are delivered; a receiver waits until its senders have STOP. A Send/Receive receiver also
+    /// keeps the queue pair of a sender that has said goodbye for this time, unless it needs the
+    /// place: the device's acknowledgement may have been lost, and must be repeated.
     pub linger: Duration,
     /// The port, and the transport's behaviour towards a peer that does not answer.
     pub transport: Transport,

@@ -43,9 +43,9 @@ pub fn connect_timeout<P: Protocol>(
     connect_over(&mut dial_timeout(address, timeout)?, device, config, b"")
 }
 
-/// As [`connect`], over any stream, with some bytes for the peer's application: 512 less what
-/// the protocol itself says there ([`MAX_USER`](conn_core::ring::offer::MAX_USER) with rings).
-/// The stream is free for other uses afterwards.
+/// As [`connect`], over any stream, with some bytes for the peer's application: up to 512, less the
+/// protocol's own ([`MAX_USER`](conn_core::ring::offer::MAX_USER) with rings). The stream is free
+/// for other uses afterwards.
 ///
 /// # Errors
 /// As [`connect`].

@@ -1,4 +1,4 @@
-//! Private copies of what lay in memory that a peer writes to: what messages are made of.
+//! Private copies of memory that a peer writes to: the storage of messages.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::peer::Peer;
 
 /// A received message: derefs to its bytes.
 ///
-/// The bytes are an immutable copy: the place that they arrived in is the sender's again. Small
-/// messages that arrived together lie in one copy, which is freed when the last of them is
-/// dropped, by any thread and in any order. A message may outlive its receiver.
+/// The bytes are an immutable copy: the sender may reuse the place of their arrival. Small messages
+/// that arrived together lie in one copy, which is freed when the last of them is dropped, by any
+/// thread and in any order. A message may outlive its receiver.
 #[derive(Debug, Clone)]
 pub struct Message {
     bytes: MessageBytes,
@@ -85,8 +85,7 @@ received_message!(Message, |message| match &message.bytes {
 
 /// Bytes that are copied together at most, where messages are small.
 pub(crate) const BULK: u64 = 8 << 10;
-/// Messages from this length on are copied alone: what is cut off of the next one would be
-/// copied twice.
+/// Messages from this length on are copied alone: the cut part of a next one would be copied twice.
 const LARGE: u64 = 2 << 10;
 
 /// Returns the bytes to copy, if the first of `available` ones are a record of `record`.
@@ -129,7 +128,7 @@ impl CopyPool {
         self.bytes as u64
     }
 
-    /// Opens a copy of which no message is held, to be filled.
+    /// Opens a copy without held messages, to be filled.
     #[inline]
     pub(crate) fn open(&mut self) -> &mut [u8] {
         if self.all.get_mut(self.open).is_none_or(|chunk| Arc::get_mut(chunk).is_none()) {
@@ -163,7 +162,7 @@ impl CopyPool {
     }
 
     /// Copies `bytes` bytes at `from` of a region to `at` of the open copy, which has room for the
-    /// longest message behind what a turn has copied.
+    /// longest message behind the bytes of this turn.
     #[inline]
     pub(crate) fn fill(&mut self, region: &SharedRegion, from: u64, at: u64, bytes: u64) {
         let to = self.open().get_mut(at as usize..).and_then(|to| to.get_mut(..bytes as usize));

@@ -1,7 +1,7 @@
 //! One list of devices: those of rdma-core, and the embedded `soft0`.
 //!
-//! [`open`] takes a device by name, or the first card with an active port, or
-//! `soft0`; [`survey()`] tells what there is and what is missing.
+//! [`open`] takes a device by name, or the first card with an active port, or `soft0`; [`survey()`]
+//! lists the devices, and obstacles to others.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub const SOFT: &str = "soft0";
 /// Prefix of the names of devices that speak RoCE v2 over UDP; behind it is an address.
 const ROCE: &str = "roce:";
 
-/// The name of such a device whose address is not given; options may be behind it.
+/// The name of such a device without an address; options may follow it.
 const ROCE_ALONE: &str = "roce";
 
 /// The environment variable that names the device of tests and examples.
@@ -133,9 +133,9 @@ impl Device {
         self.provider == Provider::Soft
     }
 
-    /// Reports whether what is under way arrives, and completes, only while one of its completion
-    /// queues is polled (or 50 µs later): so a wait that looks at memory alone is to poll as well.
-    /// True of a soft device at a distance.
+    /// Reports whether requests in flight arrive and complete only while one of the device's
+    /// completion queues is polled, or 50 µs later. Then a wait that polls memory has to poll a
+    /// queue as well. True of a distant soft device.
     ///
     /// ```
     /// let near = rdma_conn::device::soft()?;
@@ -196,9 +196,9 @@ impl Device {
         &self.pd
     }
 
-    /// A handle of the same open device whose [`pd`](Self::pd) is a new one: no peer of a
-    /// Direct Read connection that is made with it reaches memory that was registered with
-    /// another handle, nor the other way round.
+    /// A handle of the same open device with a [`pd`](Self::pd) of its own: a peer of a Direct Read
+    /// connection that is made with it cannot reach memory that was registered with another handle,
+    /// nor the other way round.
     ///
     /// ```
     /// let device = rdma_conn::device::soft()?;
@@ -213,8 +213,8 @@ impl Device {
         Ok(Device { pd: self.new_domain()?, ..self.clone() })
     }
 
-    /// A handle of the same device, the connections of which have their memory on demand: no page
-    /// of theirs is pinned, and each is asked for when it is used first.
+    /// A handle of the same device with on-demand paging: connections made with it pin no page, and
+    /// the device requests each page at its first use.
     ///
     /// ```
     /// let device = rdma_conn::device::soft()?;
@@ -248,7 +248,7 @@ impl Device {
         &self.messages
     }
 
-    /// A port that carries nothing now, and what to do about it.
+    /// The error of a port that is not active, with the remedy.
     pub(crate) fn inactive(&self, port: &PortAttr) -> DeviceError {
         let reason = format!("it is {}: check its link (`rdma link`, `ip link`)", port.state);
         self.error("use the port", &reason)
@@ -283,14 +283,13 @@ fn all() -> Vec<(Provider, verbs_safe::Device)> {
     providers().into_iter().flat_map(of).collect()
 }
 
-/// Opens the device called `name`; without a name, the first card with an active
-/// port, else `soft0`. `soft0@5us`, with any number of us or ns, is a device like `soft0`
-/// within this process, where each request takes a round trip of that long
-/// ([`soft_rnic::distant`]): what depends on latency shows. `soft0@card=connectx5` takes a card's
-/// time ([`soft_rnic::card`]) times the least whole number with which nothing takes longer here;
-/// its name has that number, `soft0@card=connectx5,slow=8`, which may be given. `roce:10.0.0.1`, or
-/// `roce:eth0` for the address of an interface, speaks RoCE v2 over UDP from there
-/// ([`soft_rnic::Roce`]).
+/// Opens the device called `name`; without a name, the first card with an active port, else
+/// `soft0`. `soft0@5us`, with any number of us or ns, is a device like `soft0` within this process,
+/// where each request takes a round trip of this time ([`soft_rnic::distant`]): it shows effects of
+/// latency. `soft0@card=connectx5` takes a card's times ([`soft_rnic::card`]), multiplied by the
+/// least whole number at which no operation takes longer on this machine. Its name includes that
+/// number (`soft0@card=connectx5,slow=8`), which may be given. `roce:10.0.0.1`, or `roce:eth0` for
+/// the address of an interface, speaks RoCE v2 over UDP from there ([`soft_rnic::Roce`]).
 ///
 /// ```
 /// let device = rdma_conn::device::open(Some("soft0"))?;
@@ -461,8 +460,8 @@ pub fn soft() -> Result<Device, OpenError> {
     open(Some(SOFT))
 }
 
-/// Opens the device that [`DEVICE_VARIABLE`] names, else (also where it is empty) `soft0`:
-/// what every test and every example runs on.
+/// Opens the device that [`DEVICE_VARIABLE`] names; `soft0` if it is unset or empty. Every test and
+/// every example runs on this device.
 ///
 /// # Errors
 /// As [`open`].

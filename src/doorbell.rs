@@ -1,9 +1,8 @@
-//! Doorbells: what a device refuses for want of memory is posted again.
+//! Doorbells: a post that the device refuses for lack of memory is repeated.
 //!
-//! `ENOMEM` is no fault: a system says it if it is short of memory for a moment. So no connection
-//! ends by it, unless it lasts. No completions are taken meanwhile: a queue has room for what our own
-//! accounting lets through, unless its device grants more than it has. Such a device ends the
-//! connection.
+//! `ENOMEM` is no failure: a system returns it while it is short of memory. So it ends a connection
+//! only if it lasts. No completions are taken meanwhile: by our accounting a queue has room for
+//! each request, unless its device granted more than it has. Such a device ends the connection.
 
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use verbs_safe::{
 
 use crate::wait::Deadline;
 
-/// The longest time that a device may refuse what our own accounting has room for.
+/// The longest time that a device may refuse a request for which our accounting has room.
 const BACKPRESSURE_LIMIT: Duration = Duration::from_secs(60);
 
-/// A timeout for a device that refuses for want of memory; it begins with the first look.
+/// A timeout for a device that lacks memory; it begins with the first call.
 #[derive(Debug, Default)]
 struct BackpressureTimeout(Option<Deadline>);
 
@@ -29,7 +28,8 @@ impl BackpressureTimeout {
     }
 }
 
-/// Posts everything staged. It takes no completions: the caller's accounting leaves room for what it stages.
+/// Posts all staged requests. It takes no completions: the caller's accounting guarantees room for
+/// them.
 ///
 /// # Errors
 /// The device refuses for another reason, or for too long.
@@ -54,12 +54,12 @@ fn ring_again(queue: &mut SendQueue) -> Result<(), PostSendError> {
     }
 }
 
-/// Posts a request at once whose bytes the device reads during the call, in two parts.
+/// Posts an inline request at once: the device copies its bytes, in two parts, during the call.
 ///
 /// # Errors
 /// As [`SendQueue::post_inline_parts`]; the device refuses for another reason, or for too long.
-// Always inlined: an operation that is moved about is read before it is written, as the processor
-// sees it, and that waits for all bytes of the message before.
+// Always inlined: if the operation is copied through memory, its loads wait for all earlier stores,
+// those of the message as well.
 #[inline(always)]
 pub(crate) fn post_inline(
     queue: &mut SendQueue,
@@ -110,7 +110,7 @@ pub(crate) fn post_receives<R: Recycle>(
 /// Posts the receives that have gathered; returns their number.
 ///
 /// # Errors
-/// As [`post_receives`]: what the device did not take stays gathered.
+/// As [`post_receives`]: receives that the device did not take stay gathered.
 pub(crate) fn post_gathered<R: Recycle>(queue: &mut RecvQueue<R>) -> Result<u32, PostRecvError> {
     let (mut timeout, mut posted) = (BackpressureTimeout::default(), 0);
     loop {

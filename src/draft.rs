@@ -1,5 +1,5 @@
-//! Connections in the making: makes the halves of one end, and exchanges what the ends tell each
-//! other ([`setup`](crate::setup) has the order).
+//! Connections in the making: makes the halves of one end, and exchanges the terms with the peer
+//! ([`setup`](crate::setup) has the order).
 
 use conn_core::handshake::{Endpoint, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId};
 
@@ -153,7 +153,7 @@ where
         let (device, transport, rd_atomic) =
             (self.device, self.transport, self.agreement.rd_atomic);
         let wire = Wire { device, transport, port: &self.port, rd_atomic, peer, ends };
-        // The link first: a sender that is made, and dropped, tries to say goodbye.
+        // The link first: dropping a new sender would say goodbye.
         let mut connected = Connected { sender: None, link: None };
         if let (Some((link, receiver)), Some(back)) = (self.link, back) {
             let done = link.connect(&back, &wire, receiver)?;
@@ -196,7 +196,7 @@ where
 {
     let (ends, mut buffer) = (stream.ends(), [0; MAX_APPLICATION]);
     let hello = draft.parameters(true, user, &mut buffer)?;
-    // The peer's time begins here: memory was registered before.
+    // The peer's time limit begins here, after memory was registered.
     let mut exchange = Exchange::new(stream, TIME_LIMIT);
     exchange.send(&Frame::Hello(hello))?;
     let connected = exchange.receive(|frame| match frame {

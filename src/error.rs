@@ -44,8 +44,8 @@ pub enum CloseReason {
     Device(String),
 }
 
-/// A peer that was lost. The text names its address, and says what to do; the queue pair's status
-/// is the [`source`](std::error::Error::source).
+/// A lost peer. The text has its address and a remedy; the queue pair's status is the
+/// [`source`](std::error::Error::source).
 ///
 /// ```
 /// use std::error::Error;
@@ -89,7 +89,7 @@ fn explained(status: WcStatus) -> &'static str {
 }
 
 impl From<WcError> for CloseReason {
-    /// The peer was lost, of which only the queue pair's status is known.
+    /// A lost peer, known only by the queue pair's status.
     fn from(cause: WcError) -> CloseReason {
         CloseReason::PeerLost(Loss { peer: None, cause })
     }
@@ -126,8 +126,7 @@ impl CloseReason {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A credit that takes back what was granted, or grants more than there are
-    /// buffers.
+    /// A credit that revokes granted credits, or grants more than there are buffers.
     #[error("impossible credit: {0}")]
     Credit(conn_core::credit::CreditError),
     /// A message beyond the credits.
@@ -148,7 +147,7 @@ pub enum ProtocolError {
         /// The immediate, as it was received.
         u32,
     ),
-    /// A packed message whose records do not fit it.
+    /// A packed message with records that do not fit it.
     #[error("malformed packed message: {0}")]
     Pack(conn_core::pack::UnpackError),
     /// A ring's head that no honest receiver tells.
@@ -413,7 +412,7 @@ pub enum ConnectError {
     /// The operating system refused something that is not a verb.
     #[error("{what}: {error}")]
     System {
-        /// Name of what was asked for.
+        /// Name of the requested feature.
         what: &'static str,
         /// The refusal.
         error: std::io::Error,

@@ -1,4 +1,4 @@
-//! The halves of a connection: what every protocol's sender and receiver can do.
+//! The halves of a connection: the calls of every protocol's sender and receiver.
 
 pub mod driven;
 mod recv;
@@ -16,8 +16,8 @@ use crate::wait::Deadline;
 pub(crate) use recv::received_message;
 pub use recv::{FromPeer, RecvHalf};
 
-/// The half that sends. What is accepted goes out without further calls, unless the
-/// configuration asks for gathering: then [`flush`](SendHalf::flush) before you wait for a reply.
+/// The half that sends. Accepted messages go out without further calls, unless the configuration
+/// asks for gathering: then call [`flush`](SendHalf::flush) before you wait for a reply.
 pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     /// Room for a message, which is filled in place.
     type Room<'a>: Room
@@ -50,10 +50,10 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     /// [`SendError::TooLong`], [`SendError::Ended`].
     fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError>;
 
-    /// Sends what was accepted and is still being gathered: nothing, unless the configuration
-    /// or a [`batch`](SendHalf::batch) asks for gathering. Over Buffered Write it waits while there
-    /// is no room for a push ([`flush_timeout`](crate::buffered_write::Sender::flush_timeout)
-    /// limits that).
+    /// Sends gathered messages. Has no effect unless the configuration or a
+    /// [`batch`](SendHalf::batch) asks for gathering. Over Buffered Write it waits while there is
+    /// no room for a push ([`flush_timeout`](crate::buffered_write::Sender::flush_timeout) limits
+    /// that).
     ///
     /// # Errors
     /// [`SendError::Ended`].
@@ -62,15 +62,15 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     /// As [`flush`](SendHalf::flush), for at most `timeout`.
     ///
     /// # Errors
-    /// Also [`SendError::TimedOut`]; what was not sent stays accepted.
+    /// Also [`SendError::TimedOut`]; messages that were not sent stay accepted.
     fn flush_timeout(&mut self, timeout: Duration) -> Result<(), SendError> {
         let _ = timeout; // only Buffered Write's waits
         self.flush()
     }
 
     /// Reports whether the message of `ticket`, and so every earlier one, is acknowledged: it lies
-    /// in the receiver's memory. Never waits. Where the message is not acknowledged, the call sends
-    /// what was accepted before, and asks for its acknowledgement.
+    /// in the receiver's memory. Never waits. If it is not acknowledged, the call sends gathered
+    /// messages, and requests the acknowledgement.
     ///
     /// # Errors
     /// [`SendError::Ended`] when it never will be, [`SendError::UnknownTicket`].
@@ -134,11 +134,11 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
         self.room_until(bytes, Deadline::after(timeout))
     }
 
-    /// Gathers the messages that are sent through it, and sends them together when it is dropped
-    /// or a message finds no room. It costs less than sending each by itself. An error of what was
-    /// gathered comes with the next call. After `mem::forget` of it the sender goes on gathering,
-    /// until `flush` each time. (Over Buffered Read messages lie where the receiver reads them, and
-    /// there is nothing to gather.)
+    /// Gathers the messages that are sent through it, and sends them together when it is dropped or
+    /// a message finds no room. It costs less than sending each by itself. The next call returns an
+    /// error of gathered messages. After `mem::forget` of it the sender keeps gathering, and each
+    /// batch needs a `flush`. (Over Buffered Read it has no effect: the receiver reads messages
+    /// from the ring.)
     ///
     /// ```
     /// use rdma_conn::{RecvHalf, SendHalf, SendRecv, pair};
@@ -159,9 +159,9 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     }
 
     /// For a program with an event loop of its own, after a call that has found no room
-    /// ([`SendError::Full`]) or no acknowledgement: what to wait for before the next try. Call it
-    /// before each such wait. It sends what a [`batch`](SendHalf::batch) has gathered, and probes a
-    /// silent peer.
+    /// ([`SendError::Full`]) or no acknowledgement: returns the event to wait for before the next
+    /// try. Call it before each such wait. It sends the messages of a [`batch`](SendHalf::batch),
+    /// and probes a silent peer.
     ///
     /// # Errors
     /// [`SendError::Ended`].
@@ -184,9 +184,9 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     /// [`SendError::TooLong`], [`SendError::Ended`].
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
-        // A result that is handed on as a whole is copied through memory, in wider loads than it
-        // was stored by: each waits for its stores. (18 ns a message became 23 on an Intel Xeon:
-        // `bench --protocol buffered-write --size 16 --wait spin --no-verify`.)
+        // A result that is passed on as a whole is copied through memory, in wider loads than its
+        // stores: each load waits for its stores. (It costs 23 instead of 18 ns per message on an
+        // Intel Xeon: `bench --protocol buffered-write --size 16 --wait spin --no-verify`.)
         match self.try_send(message) {
             Ok(ticket) => Ok(ticket),
             Err(error) => send_when_free(self, message, error, Deadline::NEVER),
@@ -260,17 +260,17 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
         self.drain(Deadline::after(timeout))
     }
 
-    /// Delivers what was accepted, says goodbye and ends the half. The peer's receiver hands out
+    /// Delivers accepted messages, says goodbye and ends the half. The peer's receiver hands out
     /// every message before it reports the end. A peer that has closed its receiver first is no
     /// error, unless messages are missing. (Buffered Read and Direct Read wait until the receiver
-    /// has read all, as long as that is not called, or holds as many messages as may be held; the
+    /// has read all: for as long as the peer makes no call, or holds the maximum of messages. The
     /// others need no call of the peer.)
     ///
     /// # Errors
-    /// [`SendError::Ended`] when something accepted was not acknowledged:
+    /// [`SendError::Ended`] when an accepted message was not acknowledged:
     /// [`CloseReason::PeerClosed`](crate::error::CloseReason::PeerClosed) has the number of these
     /// messages. [`CloseReason::PeerLost`](crate::error::CloseReason::PeerLost) also when only the
-    /// goodbye was not: the receiver has heard it, or finds this end lost.
+    /// goodbye was not acknowledged: the receiver has it, or reports this end as lost.
     fn close(mut self) -> Result<(), SendError> {
         self.goodbye(Deadline::NEVER)
     }
@@ -292,7 +292,7 @@ pub trait SendHalf: fmt::Debug + Send + Sized + driven::Sender {
     }
 }
 
-/// Accepts a message once there is room for it, if that is what it was refused for.
+/// Accepts a message that was refused for lack of room, once there is room for it.
 #[cold]
 pub(crate) fn send_when_free<S: SendHalf>(
     sender: &mut S,
@@ -316,10 +316,10 @@ pub trait Room {
     #[must_use]
     fn capacity(&self) -> usize;
 
-    /// Writes `bytes` at `at`. Bytes that are not written are those of an earlier message.
+    /// Writes `bytes` at `at`. Bytes that are never written have contents of an earlier message.
     ///
     /// # Errors
-    /// [`SendError::TooLong`] if that goes beyond what was reserved; nothing is written then.
+    /// [`SendError::TooLong`] if they exceed the reserved room; nothing is written then.
     fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), SendError>;
 
     /// Sends the first `bytes` bytes.
@@ -329,7 +329,7 @@ pub trait Room {
     fn commit(self, bytes: usize) -> Result<Ticket, SendError>;
 }
 
-/// Nothing, or what is wrong with the first `end` bytes of room for `limit`.
+/// Checks that `end` bytes fit room for `limit` bytes.
 pub(crate) fn check_within(end: usize, limit: usize) -> Result<(), SendError> {
     if end <= limit { Ok(()) } else { Err(SendError::TooLong { bytes: end, limit }) }
 }

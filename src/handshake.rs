@@ -28,7 +28,7 @@ pub trait Stream: Read + Write {
     /// [`io::ErrorKind::WouldBlock`] or [`io::ErrorKind::TimedOut`].
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     fn set_timeout(&self, time: Duration) -> io::Result<()>;
 
     /// Waits for input where a read does not block, as in a simulated world, for at most
@@ -88,9 +88,9 @@ impl<S: Stream + ?Sized> Stream for &mut S {
     }
 }
 
-/// A stream until a time: from then on every read and write fails with
-/// [`io::ErrorKind::TimedOut`]. It limits whatever runs over it, a whole handshake as well. Without
-/// it an initiator's handshake takes at most [`TIME_LIMIT`] from its first byte to its last, and an
+/// A stream with a deadline: after it every read and write fails with [`io::ErrorKind::TimedOut`].
+/// It limits everything that runs over the stream, a whole handshake as well. Without it an
+/// initiator's handshake takes at most [`TIME_LIMIT`] from its first byte to its last, and an
 /// acceptor's at most [`HELLO_LIMIT`] for the Hello, [`TIME_LIMIT`] for the answer and
 /// [`READY_LIMIT`] for Ready.
 ///
@@ -224,10 +224,10 @@ pub enum HandshakeError {
     /// The devices of the two ends do not reach each other.
     #[error("the ends cannot reach each other: {0}")]
     OutOfReach(
-        /// The reason, and what to do.
+        /// The reason, and the remedy.
         String,
     ),
-    /// We refused what the peer asked for.
+    /// We refused the peer's request.
     #[error("refused the peer: {0}")]
     Unfit(
         /// The reason.
@@ -281,8 +281,8 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// and other initiators need not wait for it.
 pub const HELLO_LIMIT: Duration = TIME_LIMIT;
 
-/// Time limit of an accepted initiator's Ready: all that is left to do is to connect its queue
-/// pairs, and the acceptor's thread waits.
+/// Time limit of an accepted initiator's Ready: it only has to connect its queue pairs, and the
+/// acceptor's thread waits.
 pub const READY_LIMIT: Duration = Duration::from_secs(5);
 
 /// Time limit for sending a refusal: there is room for it on a stream that works.

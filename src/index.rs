@@ -53,8 +53,8 @@ impl QpIndex {
         let Some(mut hole) = self.slots.iter().position(is_it) else { return };
         self.slots[hole] = None;
         self.used -= 1;
-        // A look-up ends at a hole: an entry behind it whose probing passed the hole's slot
-        // moves up into the hole.
+        // A look-up ends at a hole. So a later entry with a probe sequence across the hole moves
+        // into it.
         let mut at = (hole + 1) & mask;
         while let Some((number, _)) = self.slots[at] {
             let wanted = number as usize & mask;

@@ -37,10 +37,10 @@ const CHUNK: usize = 64 << 10;
 /// A connection as a stream of bytes both ways. Its halves can be [taken
 /// apart](ByteStream::into_split).
 ///
-/// A write is passed on at once, as one message: gather small ones, as by
-/// [`BufWriter`](std::io::BufWriter). What was written may be lost when the peer vanishes, as with
-/// TCP; [`close_write`](ByteStream::close_write) says whether all of it arrived. Dropping it says
-/// goodbye, and the peer reads to the end.
+/// A write is sent at once, as one message: gather small ones, as by
+/// [`BufWriter`](std::io::BufWriter). Written bytes may be lost when the peer vanishes, as with
+/// TCP; [`close_write`](ByteStream::close_write) reports whether all of them arrived. Dropping it
+/// says goodbye, and the peer reads to the end.
 #[derive(Debug)]
 pub struct ByteStream<P: Protocol> {
     reader: ByteReader<P::Receiver>,
@@ -67,8 +67,8 @@ pub struct ByteWriter<S: SendHalf + 'static> {
 }
 
 impl<P: Protocol> ByteStream<P> {
-    /// Over a connection on which nothing was sent or received yet, or of which the peer knows
-    /// where its stream begins.
+    /// Over a connection on which nothing was sent or received yet, or on which both ends know the
+    /// first message of the stream.
     #[must_use]
     pub fn new(connection: Connection<P>) -> ByteStream<P> {
         let Connection { sender, receiver } = connection;
@@ -163,11 +163,11 @@ impl<S: SendHalf + 'static> ByteWriter<S> {
         ByteWriter { end: Some(SendEnd::new(half)), chunk }
     }
 
-    /// Ends the writing: delivers what was written, and tells the peer, which reads to the end. It
-    /// waits as [`SendHalf::close`] does. Nothing happens if it has been called before.
+    /// Ends the writing: delivers written bytes, and says goodbye to the peer, which reads to the
+    /// end. It waits as [`SendHalf::close`] does. A second call has no effect.
     ///
     /// # Errors
-    /// What was written did not arrive: [`ErrorKind::BrokenPipe`] if the peer has closed,
+    /// Written bytes did not arrive: [`ErrorKind::BrokenPipe`] if the peer has closed,
     /// [`ErrorKind::ConnectionReset`] if it has vanished.
     pub fn close(&mut self) -> io::Result<()> {
         let half = self.end.take().and_then(SendEnd::into_half);
@@ -249,7 +249,7 @@ impl<P: Protocol> Write for ByteStream<P> {
     }
 }
 
-/// A peer that has closed after all had arrived is none that a flush fails for, as with TCP.
+/// A flush succeeds if the peer has closed after all had arrived, as with TCP.
 fn flushed(done: Result<(), SendError>) -> io::Result<()> {
     match done {
         Err(SendError::Ended(CloseReason::Closed)) => Ok(()),

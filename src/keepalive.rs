@@ -1,4 +1,4 @@
-//! The times at which a half looks after its peers, also where the program makes no call that waits.
+//! The times at which a half probes its peers, also in a program that makes no call that waits.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether 
 
 /// Ticks of the system's coarse clock ([`host::time::tick`]), which are 1 to 10 ms apart.
 ///
-/// Reading it takes a few nanoseconds, a tenth of what the fastest connection needs for a message. So of calls
-/// within one tick three of four do not look, and a program that makes few calls looks in each of them: it is late by
-/// three calls at most, the first ones after it was busy.
+/// Reading it takes a few nanoseconds, a tenth of the fastest connection's time for a message. So
+/// within one tick, three of four calls do not read it. A program that makes few calls reads it in
+/// each: it is late by at most three calls, the first ones after a busy time.
 #[derive(Debug, Default)]
 struct Ticks {
     at: u64,
@@ -128,8 +128,9 @@ impl PeerWatch {
         self.asks = asks;
     }
 
-    /// In a round with one peer: true, and it asks, if `heard`, a number that changes with all that tells of the peer or
-    /// asks it, is what it was in the round before.
+    /// In a round with one peer: returns true, and notes a probe, if `heard` is the same as in the
+    /// round before. `heard` is a number that changes with each sign of life of the peer and each
+    /// probe.
     pub(crate) fn is_silent(&mut self, heard: u64) -> bool {
         self.asks = heard == std::mem::replace(&mut self.heard, heard);
         self.asks

@@ -25,8 +25,8 @@
 //! | [`DirectRead`] | long messages, which the receiver reads when it wants to; buffers and files without a copy ([`direct_read`]) |
 //! | [`multicast`] | many members, each message to all of them, in one order |
 //!
-//! A message in a registered buffer of the program's needs no copy: [`ZeroCopySend`] offers it,
-//! and [`ZeroCopyRecv`] reads it into a buffer of the receiver's choice. [`DirectRead`] implements
+//! A message in a registered buffer of the program needs no copy: [`ZeroCopySend`] offers it, and
+//! [`ZeroCopyRecv`] reads it into a buffer of the receiver's choice. [`DirectRead`] implements
 //! both, and code may be generic over them as over [`Protocol`]; [`zero_copy`] has an example.
 //!
 //! With the feature `tokio`, `aio` has halves, connecting and listening as futures; [`io`] makes a
@@ -34,9 +34,9 @@
 //!
 //! **Contract: a wait ends with its result, or with a reason when the peer closes, dies or breaks
 //! the protocol. A live peer that makes no progress blocks a call that has no timeout; every such
-//! call has a form with one. Safe code stays safe whatever the peer does.**
+//! call has a form with one. Safe code stays safe with a hostile peer.**
 //!
-//! Which calls wait, and for how long:
+//! The calls that wait, and their longest wait:
 //!
 //! | call | without a timeout, it waits |
 //! |---|---|
@@ -56,18 +56,18 @@
 //! Forms with a timeout are `send_timeout`, `wait_acked_timeout`, `recv_timeout`,
 //! `next_request_timeout` (then `read_into`, for `read_next_into`), `close_timeout`,
 //! `connect_timeout`, `next_timeout`, `gather_within`, …; [`handshake::Within`] limits a handshake
-//! over any stream, and [`listener::Incoming::within`] an `accept`. A timeout that the clock cannot
-//! hold, as `Duration::MAX`, is none. A peer that has died is found by `keepalive` and the retries
-//! of the transport, or by `suspect_after` in a group, and ends every wait with the reason.
+//! over any stream, and [`listener::Incoming::within`] an `accept`. A timeout beyond the range of
+//! the clock, as `Duration::MAX`, is none. `keepalive` and the retries of the transport, or
+//! `suspect_after` in a group, detect a dead peer, which ends every wait with the reason.
 //!
 //! The exception: a call that posts (also `try_send`) spins while the device refuses a request that
 //! has room by the library's own count, for up to 60 s (`BACKPRESSURE_LIMIT` in `src/doorbell.rs`),
 //! and then fails.
 //!
-//! The protocols themselves are the state machines of [`conn_core`], which know nothing of memory,
-//! threads or time. [`verbs_safe`] owns registered memory. This crate drives the former over the
-//! latter, and has no unsafe code. What no call returns is logged by `tracing`: a program sees it
-//! with any subscriber of that crate.
+//! The protocols are the state machines of [`conn_core`], which have no memory, threads or clock.
+//! [`verbs_safe`] owns registered memory. This crate drives the former over the latter, and has no
+//! unsafe code. Events that no call returns are logged by `tracing`: a program sees them with any
+//! subscriber of that crate.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 

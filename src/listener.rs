@@ -132,8 +132,7 @@ impl<P: Served, S: Stream> Incoming<P, S> {
         &self.request.stream
     }
 
-    /// Returns the data of the initiator's application, up to 512 bytes less what the connection
-    /// itself says there.
+    /// Returns the data of the initiator's application, up to 512 bytes, less the connection's own.
     #[must_use]
     pub fn application(&self) -> &[u8] {
         let Hello { parameters, application } = &self.request.hello;

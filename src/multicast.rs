@@ -1,18 +1,18 @@
 //! Small-message multicast: every member's messages reach every member, in one order.
 //!
-//! A group has 2 to 16 members. Each message of any sender among them is delivered at all,
-//! its sender included, in the same total order, when all have received it (*stable*). It
-//! is made for many small messages: the members write to each other with one-sided writes,
-//! and how many messages share a write is a matter of [`Policy`].
+//! A group has 2 to 16 members. Each message of a sender is delivered at all members, its sender
+//! included, in the same total order, when all have received it (*stable*). The protocol is made
+//! for many small messages: the members write to each other with one-sided writes, and [`Policy`]
+//! sets the number of messages that share a write.
 //!
 //! 1. All members are made with the same [`Config`]: [`in_process`] for all of them in one
 //!    process; a [`Leader`], and others that [`join()`], between processes.
 //! 2. [`Group::sender`] sends, from any thread: [`try_send`](Sender::try_send), or
 //!    [`get_buffer`](Sender::get_buffer) and [`Buffer::send`].
-//! 3. [`Group::poll`] makes progress and delivers, as often as possible; or
-//!    [`Group::spawn`] gives the member a thread that does. A message that was accepted goes
-//!    with the next poll, or wakes that thread: its sender has no further call to make. The
-//!    policy may inhibit it until [`deadline`](Config::deadline), and no longer.
+//! 3. [`Group::poll`] makes progress and delivers, as often as possible; or [`Group::spawn`] gives
+//!    the member a thread that does. An accepted message goes with the next poll, or wakes that
+//!    thread: its sender has no further call to make. The policy may inhibit it until
+//!    [`deadline`](Config::deadline), and no longer.
 //! 4. [`Group::finish`] ends it.
 //!
 //! ```
@@ -33,16 +33,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Contract: what one member has delivered, all survivors deliver, in the same order,
-//! whichever members fail; and whatever a member writes, the others stay safe.**
+//! **Contract: all survivors deliver every message that one member has delivered, in the same
+//! order, no matter which members fail. Writes of a hostile member do not harm the memory safety of
+//! others.**
 //!
-//! A member that dies, stands still, or breaks the protocol is cut off, with a
-//! [`Reason`]; the group then takes no more messages ([`SendError::Group`]). The survivors
-//! agree on what was sent, deliver it, and are [finished](Group::is_finished): soon, or after
-//! [`suspect_after`](Config::suspect_after) for each member that lives and holds them up. (Drive
-//! a group that has failed, and take its deliveries, until then.) To continue without it takes a
-//! new group. There is no quorum: where a network splits the group in two, both sides are
-//! survivors. [`conn_core::multicast`] has the protocol and its proof.
+//! A member that dies, stands still, or breaks the protocol is cut off, with a [`Reason`]; the
+//! group then takes no more messages ([`SendError::Group`]). The survivors agree on the sent
+//! messages, deliver them, and are [finished](Group::is_finished): soon, or after
+//! [`suspect_after`](Config::suspect_after) for each live member that holds them up. (Drive a
+//! failed group, and take its deliveries, until then.) The survivors need a new group to continue.
+//! There is no quorum: where a network splits the group in two, both sides are survivors.
+//! [`conn_core::multicast`] has the protocol and its proof.
 
 mod backoff;
 mod config;

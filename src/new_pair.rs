@@ -55,7 +55,7 @@ pub(crate) struct NewPair<R: Recycle = ()> {
 }
 
 impl<R: Recycle> NewPair<R> {
-    /// Makes one; `recycler` is told of the slots that return to its receive queue.
+    /// Makes one; `recycler` gets the slots that return to its receive queue.
     pub(crate) fn create(
         device: &Device,
         pd: &ProtectionDomain,
@@ -74,7 +74,7 @@ impl<R: Recycle> NewPair<R> {
         doorbell::post_receives(queue, &all).map_err(|e| device.error("post receives", &e))
     }
 
-    /// Returns what the peer has to know of it.
+    /// Returns its endpoint, for the peer.
     pub(crate) fn endpoint(&self, recv_depth: u32, max_message: u32) -> Endpoint {
         let (qp_num, psn) = (self.queues.control.qp_num(), self.psn);
         Endpoint { qp_num, psn, recv_depth, max_message }
@@ -94,11 +94,11 @@ impl<R: Recycle> NewPair<R> {
     }
 }
 
-/// Makes a half of what its peer has told: of a receiver `R`, if it is a link.
+/// Makes a half from the peer's terms; if it is a link, the receiver `R` takes it.
 type Connect<T, D, R> =
     dyn FnOnce(&PeerHalf<T>, &Wire<'_>, &mut R) -> Result<D, ConnectError> + Send;
 
-/// A half in the making: what its peer has to know, and how it connects.
+/// A half in the making: its endpoint and terms for the peer, and the function that connects it.
 pub struct HalfDraft<T, D, R = ()> {
     endpoint: Endpoint,
     terms: T,

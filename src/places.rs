@@ -29,7 +29,7 @@ pub(crate) trait Peered {
     }
 }
 
-/// A link and what the receiver knows of it.
+/// A link and the receiver's state of it.
 #[derive(Debug)]
 pub(crate) struct LinkPlace<L> {
     pub(crate) link: L,
@@ -38,11 +38,11 @@ pub(crate) struct LinkPlace<L> {
     pub(crate) messages: u64,
     /// Its end was reported.
     pub(crate) is_told: bool,
-    /// Something has come since the last round of probes.
+    /// Something has arrived since the last round of probes.
     pub(crate) has_spoken: bool,
     /// It is among those that the receiver settles because the program holds their messages.
     pub(crate) is_lender: bool,
-    /// It is in the queue of links that may have something.
+    /// It is in the queue of links that may have messages.
     is_ready: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct LinkPlaces<L> {
     index: QpIndex,
     max_peers: u32,
     joined: u32,
-    /// Links whose end was not reported.
+    /// Links without a reported end.
     open: u32,
     /// Places that may have something to hand out or to report, each once.
     ready: VecDeque<u32>,
@@ -79,7 +79,7 @@ impl<L: Peered> LinkPlaces<L> {
         self.joined
     }
 
-    /// Peers whose end was not reported.
+    /// Peers without a reported end.
     #[inline]
     pub(crate) fn open(&self) -> u32 {
         self.open
@@ -126,8 +126,8 @@ impl<L: Peered> LinkPlaces<L> {
 
 /// Coming and going.
 impl<L: Peered> LinkPlaces<L> {
-    /// The place that has to be [released](Self::release) for one more link, if all are taken: of
-    /// one whose end was reported.
+    /// The place to [release](Self::release) for one more link, if all are taken: that of a link
+    /// with a reported end.
     pub(crate) fn to_release(&self) -> Result<Option<u32>, ConnectError> {
         if self.places.len() < self.max_peers as usize || self.places.iter().any(Option::is_none) {
             return Ok(None);
@@ -216,7 +216,7 @@ impl<L: Peered> LinkPlaces<L> {
             let is_free =
                 |posting: &QpPosting| posting.ended().is_some() || !posting.awaits_completion();
             if !place.is_told && is_meant(place) && is_free(place.link.posting()) {
-                // What fails ends the link.
+                // A failure ends the link.
                 let _ = place.link.posting_mut().probe();
                 self.make_ready(at);
             }

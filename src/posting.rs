@@ -1,4 +1,4 @@
-//! A send queue with its accounting: what an end of a connection posts through.
+//! A send queue with its accounting, for one end of a connection.
 
 use conn_core::wr::{Planned, WrClass, WrId};
 use verbs_safe::{
@@ -170,9 +170,9 @@ impl QpPosting {
         self.queue.next_slot()
     }
 
-    /// Gives the request that is staged next its id; `None` if the queue has no room for one of this
-    /// class. It is signalled if it is `awaited`.
-    // Always: what a short message costs is not much more than this.
+    /// Plans the next request to stage; `None` if the queue has no room for this class. It is
+    /// signalled if it is `awaited`.
+    // Always inlined: this is a large part of the cost of a short message.
     #[inline(always)]
     pub(crate) fn plan(&mut self, class: WrClass, awaited: bool) -> Option<Planned> {
         let planned = match awaited {
@@ -213,8 +213,7 @@ impl QpPosting {
         })
     }
 
-    /// As [`stage`](Self::stage), of a request whose bytes are at `offset` of memory that the queue
-    /// was lent.
+    /// As [`stage`](Self::stage), with bytes at `offset` of memory that was lent to the queue.
     ///
     /// # Errors
     /// It has ended, or ends by this.
@@ -232,8 +231,8 @@ impl QpPosting {
         })
     }
 
-    /// As [`stage`](Self::stage), of a request whose bytes are at `offset` of a region. A fenced
-    /// one waits for the READs and atomics before it.
+    /// As [`stage`](Self::stage), with bytes at `offset` of a region. A fenced request waits for
+    /// the READs and atomics before it.
     ///
     /// # Errors
     /// It has ended, or ends by this.
@@ -282,8 +281,8 @@ impl QpPosting {
         }
     }
 
-    /// Begins a run, as [`SendQueue::open_run`]: no SEND of it but the last is to be signalled. What
-    /// was staged before is [booked](Self::book).
+    /// Begins a run, as [`SendQueue::open_run`]: only its last SEND may be signalled.
+    /// [`book`](Self::book) earlier requests before.
     #[inline]
     pub(crate) fn open_run(&mut self, most: u32, max_len: usize) {
         let most = most.min(self.tracker.run(WrClass::Data));
@@ -297,8 +296,8 @@ impl QpPosting {
         (self.queue.staged_total() + 1 - self.tracker.next_id().0) as u32
     }
 
-    /// Plans what was staged in a run, and returns how many requests that are: before anything else
-    /// is staged, or posted.
+    /// Plans the requests staged in a run, and returns their number. Call it before anything else
+    /// is staged or posted.
     #[inline]
     pub(crate) fn book(&mut self) -> u32 {
         let staged = self.unbooked();
@@ -366,7 +365,7 @@ impl QpPosting {
             AtEnd::Err => true,
         };
         if self.ended.is_none() && goes_to_err {
-            // Otherwise our device would still answer the peer's probes.
+            // In ERR, our device does not answer the peer's probes any more.
             if let Err(e) = self.control.to_error() {
                 tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
             }

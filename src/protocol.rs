@@ -99,8 +99,8 @@ pub trait Protocol: Served {
         pool: Option<&Self::Pool>,
     ) -> Result<Self::NewLink, ConnectError>;
 
-    /// Returns what the ends have to agree on. `shares` says whether this end's receiver takes its
-    /// buffers from a pool.
+    /// Returns the settings that both ends must share. `shares` is true if this end's receiver
+    /// takes its buffers from a pool.
     ///
     /// # Errors
     /// [`ConnectError::Device`].
@@ -113,10 +113,10 @@ pub trait Protocol: Served {
         Ok(Agreement::default())
     }
 
-    /// Refuses a peer with options that do not go with ours: here, with any.
+    /// Refuses a peer with options that do not match ours. By default, any option is refused.
     ///
     /// # Errors
-    /// [`unfit`], with what does not fit.
+    /// [`unfit`], with the mismatch.
     fn check_options(ours: Options, theirs: Options) -> Result<(), ConnectError> {
         let _ = ours;
         match theirs {

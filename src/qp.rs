@@ -2,9 +2,8 @@
 
 use crate::error::{ConfigError, check};
 
-/// Attributes of the queue pairs. Each is set explicitly: what a device makes of
-/// an attribute left at zero is rarely what one wants (0 as `min_rnr_timer` is
-/// 655 ms).
+/// Attributes of the queue pairs. Each is set explicitly: zero is rarely a useful value (0 as
+/// `min_rnr_timer` is 655 ms).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transport {
     /// Port of the device, from 1.
@@ -58,8 +57,8 @@ impl Transport {
 /// Limit up to which small messages travel inside their work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Inline {
-    /// Up to what the device grants, and at most 256 bytes of it: beyond that the
-    /// copy into the work request costs more than the device's read.
+    /// The device's limit, but at most 256 bytes: beyond that the copy into the work request costs
+    /// more than the device's read.
     #[default]
     Auto,
     /// Never.

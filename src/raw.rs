@@ -1,9 +1,9 @@
 //! Raw queue pairs: verbs without a protocol on top, set up as connections are.
 //!
-//! For programs that call verbs themselves (the command's `--op` does): queue pairs of
-//! [`verbs_safe`], made with the program's own configuration, and joined to those of a peer
-//! over the versioned handshake. There is no flow control, no framing and no goodbye; the
-//! program handles the completions of its [`QueuePair`].
+//! For programs that call verbs themselves, as the command's `--op`: queue pairs of [`verbs_safe`],
+//! made with the program's own configuration, and joined to those of a peer over the versioned
+//! handshake. There is no flow control, no framing and no goodbye; the program handles the
+//! completions of its [`QueuePair`].
 //!
 //! 1. [`RawEnd::new`] makes a queue pair; post its receives.
 //! 2. One end calls [`RawEnd::connect`], the other one [`Incoming::greet`] and then
@@ -11,9 +11,8 @@
 //!    that it lets us reach, how much it has posted, and its user's data.
 //! 3. Post and poll. The stream is free for other uses.
 //!
-//! Queue pairs of all transports are set up alike. A datagram queue pair can be joined to
-//! any number of peers, one after the other; what is for one of them is staged to its
-//! [`RawPeer::id`].
+//! Queue pairs of all transports are set up alike. A datagram queue pair can be joined to any
+//! number of peers, one after the other; stage a request to the [`RawPeer::id`] of its peer.
 //!
 //! ```
 //! use std::os::unix::net::UnixStream;
@@ -85,7 +84,7 @@ pub struct Link {
     pub rnr_retry: u8,
     /// Code of the time that the peer waits after our receiver-not-ready; 12 is 0.64 ms.
     pub min_rnr_timer: u8,
-    /// READs and atomics in flight, of either end; what the device permits limits it.
+    /// READs and atomics in flight, of either end, up to the device's limit.
     pub rd_atomic: u8,
 }
 
@@ -136,7 +135,7 @@ pub struct RawPeer {
     pub user: Vec<u8>,
 }
 
-/// A queue pair that is to be joined to a peer's, or has been.
+/// A queue pair, before or after it is joined to a peer's.
 #[derive(Debug)]
 pub struct RawEnd {
     /// The queue pair. Its receives are the user's to post.
@@ -191,8 +190,8 @@ impl RawEnd {
         self.transport
     }
 
-    /// Returns what a peer has to know to reach this end, for programs that set it up by other
-    /// means than the handshake.
+    /// Returns the endpoint of this queue pair, for programs that set it up by other means than the
+    /// handshake.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         let (qp_num, gid) = (self.queues.control.qp_num(), self.port.gid.gid);
@@ -206,12 +205,12 @@ impl RawEnd {
         self.port.attr.active_mtu.bytes()
     }
 
-    /// Joins the queue pair to the peer's, whose port has an MTU of `mtu_bytes`. The
-    /// handshake does it; this is for set-up by other means.
+    /// Joins the queue pair to the peer's; the peer's port has an MTU of `mtu_bytes`. The handshake
+    /// does it; this is for set-up by other means.
     ///
     /// # Errors
-    /// [`ConnectError::Device`] with the transition that was refused, also where the
-    /// queue pair is for datagrams: see [`reach`](Self::reach).
+    /// [`ConnectError::Device`] with the refused transition, also if the queue pair is for
+    /// datagrams: see [`reach`](Self::reach).
     /// [`HandshakeError::OutOfReach`](crate::handshake::HandshakeError::OutOfReach).
     pub fn join(&mut self, peer: &Endpoint, mtu_bytes: u32) -> Result<(), ConnectError> {
         check_reach(self.is_local, &self.port.gid, &peer.gid)?;
@@ -232,13 +231,11 @@ impl RawEnd {
         joined.map_err(|e| self.error("connect a queue pair", &e))
     }
 
-    /// Makes `peer`, whose key is `qkey`, one that datagrams can be staged to, and the
-    /// queue pair ready for them. The handshake does it; this is for set-up by other
-    /// means.
+    /// Adds `peer`, with the Q_Key `qkey`, as a destination of datagrams, and makes the queue pair
+    /// ready for them. The handshake does it; this is for set-up by other means.
     ///
     /// # Errors
-    /// [`ConnectError::Device`] with the verb that was refused, also where the queue pair
-    /// is not for datagrams.
+    /// [`ConnectError::Device`] with the refused verb, also if the queue pair is not for datagrams.
     /// [`HandshakeError::OutOfReach`](crate::handshake::HandshakeError::OutOfReach).
     pub fn reach(&mut self, peer: &Endpoint, qkey: u32) -> Result<PeerId, ConnectError> {
         check_reach(self.is_local, &self.port.gid, &peer.gid)?;
@@ -283,7 +280,7 @@ fn receives(config: &QueuePairConfig<'_>) -> (u32, u32) {
     }
 }
 
-/// Returns what the device permits of `wanted`, at least 1: some devices refuse 0.
+/// Returns `wanted`, up to the device's limit, but at least 1: some devices refuse 0.
 pub(crate) fn rd_atomic(device: &Device, wanted: u8) -> Result<u8, ConnectError> {
     let attr = device.context().attr().map_err(|e| device.error("query the limits", &e))?;
     let limit = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom);

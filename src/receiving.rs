@@ -1,5 +1,5 @@
-//! A receiving half of messages that are copied out: one completion queue, links to any number
-//! of peers, waiting. What a protocol adds is how messages are found ([`ReceiverLink`]).
+//! A receiving half of messages that are copied out: one completion queue, links to any number of
+//! peers, waits. A protocol adds the detection of messages ([`ReceiverLink`]).
 
 mod receives;
 
@@ -45,12 +45,11 @@ pub(crate) trait ReceiverLink: Peered + Debug {
         out: &mut VecDeque<Self::Taken>,
     );
 
-    /// Reports to the peer what was freed, if that is due; whether nothing is due any more. Where
-    /// the send queue is full, it is still due.
+    /// Reports freed room to the peer, if a report is due; returns true if none is due any more. If
+    /// the send queue is full, it stays due.
     fn settle(&mut self, shared: &mut Self::Shared) -> bool;
 
-    /// Tells the peer that nothing more is taken, if it has not said goodbye. So many messages
-    /// were copied out.
+    /// Sends STOP to a peer that has not said goodbye; `taken` messages were copied out.
     fn stop(&mut self, taken: u64);
 
     /// Reports whether the peer has said goodbye.
@@ -66,7 +65,7 @@ pub(crate) trait ReceiverLink: Peered + Debug {
         false
     }
 
-    /// Gives back what it has of the shared memory: it has ended, and nothing more is taken.
+    /// Gives back its part of the shared memory. The link has ended, and nothing more is taken.
     fn leave(&mut self, shared: &mut Self::Shared) {
         let _ = shared;
     }
@@ -108,7 +107,7 @@ pub(crate) struct CopyReceiving<L: ReceiverLink> {
 
 impl<L: ReceiverLink> CopyReceiving<L> {
     const POLL_BATCH: usize = 32;
-    /// Polls between two looks at what no message tells of, at most: a tick brings one, too.
+    /// Most polls between two checks of state that no message announces; a tick causes one, too.
     const POLLS_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(shared: L::Shared, waiting: CqWaiting, max_peers: u32) -> CopyReceiving<L> {
@@ -175,7 +174,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         Ok(())
     }
 
-    /// Gives a link a place, and its peer a number. Its messages have at most so many bytes.
+    /// Gives a link a place, and its peer a number. Its messages have at most `max_message` bytes.
     pub(crate) fn add(&mut self, link: L, max_message: u32) -> Peer {
         self.copies.hold(BULK + u64::from(max_message).next_multiple_of(8));
         let is_polled = link.is_polled();
@@ -183,22 +182,22 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         if is_polled {
             self.polled.push(at);
         }
-        // Messages may have come before it had a place.
+        // Messages may have arrived before it had a place.
         self.places.make_ready(at);
         peer
     }
 
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     pub(crate) fn stop(&mut self) {
-        // A peer that has said goodbye needs none from us.
+        // A peer that has said goodbye needs no STOP from us.
         if self.drain_queue().is_err() {
             return;
         }
         let deadline = Deadline::after(self.waiting.common.linger);
         let mut unseen = VecDeque::new();
         for place in self.places.iter_mut().filter(|place| !place.is_told) {
-            // One that has said goodbye is told nothing. What is taken may make room for more:
-            // a sender that keeps up ends the loop by the time.
+            // A peer that has said goodbye gets no STOP. Taking messages may make room for more:
+            // with a fast sender the deadline ends the loop.
             while {
                 unseen.clear();
                 place.link.take(&mut self.shared, place.peer, &mut self.copies, &mut unseen);
@@ -209,7 +208,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
                 place.link.stop(place.messages);
             }
         }
-        // What stops the senders is on its way; completions say when it is there.
+        // The STOPs are in flight; completions report their delivery.
         self.linger_until(deadline, |CopyReceiving { places, shared, .. }| {
             places.iter().all(|place| is_heard(&place.link, shared))
         });
@@ -231,7 +230,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         }
     }
 
-    /// Messages that are there, and how many.
+    /// Receives the messages that have arrived; returns their number.
     pub(crate) fn try_recv_each(
         &mut self,
         mut each: impl FnMut(Peer, &[u8]),
@@ -240,7 +239,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
             self.go_on()?;
         }
         let mut count = 0;
-        // One by one: should `each` panic, the rest is still to be received.
+        // One by one: if `each` panics, the other messages stay receivable.
         while let Some(message) = self.out.pop_front() {
             let message = message.into_message();
             self.messages += 1;
@@ -255,7 +254,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
     /// backlog does not keep the others waiting.
     const SERVES_PER_POLL: u32 = 8;
 
-    /// Takes what the next link has, or says why there is nothing.
+    /// Takes messages of the next ready link, or returns the reason why there are none.
     fn go_on(&mut self) -> Result<(), RecvError> {
         let look = self.waiting.look();
         if look == KeepaliveDue::Round {
@@ -285,7 +284,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
     fn serve_ready(&mut self) -> Result<bool, RecvError> {
         while let Some(at) = self.places.next_ready() {
             if self.serve(at)? {
-                // It may have more: after the others.
+                // It may have more messages: it gets its next turn after the others.
                 self.places.make_ready(at);
                 return Ok(true);
             }
@@ -293,8 +292,8 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         Ok(false)
     }
 
-    /// A link's turn: takes what it has, or reports its end; whether something was taken. All that
-    /// was taken before was handed out.
+    /// Serves a link: takes its messages, or reports its end; returns true if messages were taken.
+    /// All taken before were handed out.
     #[inline]
     fn serve(&mut self, at: u32) -> Result<bool, RecvError> {
         let Some(place) = self.places.get_mut(at) else { return Ok(false) };
@@ -332,7 +331,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         }
     }
 
-    /// Reports what the program has given back of the buffers that links lend.
+    /// Reports lent buffers that the program has freed.
     fn settle_lenders(&mut self) {
         let (places, shared) = (&mut self.places, &mut self.shared);
         self.lenders.retain(|at| {
@@ -345,7 +344,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         });
     }
 
-    /// Looks for news; whether something was taken.
+    /// Polls for news; returns true if messages were taken.
     fn poll(&mut self) -> Result<bool, RecvError> {
         self.polls = self.polls.wrapping_add(1);
         let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
@@ -357,7 +356,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         if looks || lends || self.polled.len() < self.places.open() as usize {
             self.poll_completions()?;
         }
-        // Each polled link once, the one behind the last that had something first.
+        // Each polled link once, beginning behind the last one with news.
         for _ in 0..self.polled.len() {
             let Some(at) = self.polled.get(self.next_polled).or(self.polled.first()).copied()
             else {
@@ -372,7 +371,7 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         Ok(false)
     }
 
-    /// Takes completions; returns how many there were.
+    /// Takes completions; returns their number.
     fn poll_completions(&mut self) -> Result<usize, RecvError> {
         let polled = self.waiting.cq.poll(&mut self.batch).map_err(CloseReason::device);
         let polled = polled.map_err(|reason| self.fail(reason))?;
@@ -396,8 +395,8 @@ impl<L: ReceiverLink> CopyReceiving<L> {
         Ok(polled)
     }
 
-    /// Reports what found no room in a send queue, and in each round probes the peers
-    /// from which nothing has come since the one before.
+    /// Sends reports that found no room in a send queue, and in each round probes the peers that
+    /// were silent since the last one.
     #[cold]
     fn look_after(&mut self) {
         for place in self.places.iter_mut().filter(|place| !place.is_told) {

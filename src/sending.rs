@@ -1,5 +1,5 @@
-//! A sending half: tickets, acknowledgements, waits, the close. What a protocol adds is how its
-//! messages go, and what tells of them ([`Sends`], [`Driving`]).
+//! A sending half: tickets, acknowledgements, waits, the close. A protocol adds the transfer of its
+//! messages, and their acknowledgement ([`Sends`], [`Driving`]).
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::wait::{Deadline, Idle};
 use crate::waiting::{CqWaiting, WaitFor, Waits};
 use crate::wire::ConnectedQp;
 
-/// The part that every sender has: its queue pair, what it waits by, and its number.
+/// The part that every sender has: its queue pair, its waits, and its number.
 #[derive(Debug)]
 pub(crate) struct Half {
     pub(crate) posting: QpPosting,
     pub(crate) waiting: CqWaiting,
     pub(crate) number: u32,
-    /// What is accepted waits until it is asked for ([`batch`](crate::SendHalf::batch)).
+    /// True if accepted messages wait for a flush ([`batch`](crate::SendHalf::batch)).
     pub(crate) gathers: bool,
 }
 
@@ -47,21 +47,21 @@ pub(crate) trait Sends: Debug + Sized {
     fn half(&self) -> &Half;
     fn half_mut(&mut self) -> &mut Half;
 
-    /// Takes what has come, in a wait; returns how much was new.
+    /// Takes completions and the receiver's writes, in a wait; returns the number of new events.
     fn progress(&mut self) -> Result<usize, SendError>;
 
-    /// As [`progress`](Self::progress), where nothing is waited for.
+    /// As [`progress`](Self::progress), in a call that does not wait.
     fn look_around(&mut self) -> Result<usize, SendError> {
         self.progress()
     }
 
-    /// As [`look_around`](Self::look_around) before a sleep, and counts all that may be what the
-    /// caller waits for: it rings only once.
+    /// As [`look_around`](Self::look_around) before a sleep; counts every event that the caller may
+    /// wait for, because the channel rings only once.
     fn last_look(&mut self) -> Result<usize, SendError> {
         self.look_around()
     }
 
-    /// Sees to it before a sleep that something ends it.
+    /// Makes sure, before a sleep, that an event will end it.
     fn request_wakeup(&mut self) -> Result<(), SendError> {
         Ok(())
     }
@@ -71,7 +71,7 @@ pub(crate) trait Sends: Debug + Sized {
         true
     }
 
-    /// A number that changes with all that tells of the receiver, or asks it.
+    /// A number that changes with each sign of life of the receiver, and each probe.
     fn heard(&self) -> u64;
 
     /// Messages that were accepted and not posted yet.
@@ -85,8 +85,8 @@ pub(crate) trait Sends: Debug + Sized {
     /// Reports whether the message of this number is acknowledged, as far as is known.
     fn was_acked(&self, number: u64) -> bool;
 
-    /// Sends what was accepted, as far as there is room; `awaited` if the caller is going to wait
-    /// for its acknowledgement.
+    /// Sends accepted messages, as far as there is room; `awaited` if the caller is going to wait
+    /// for their acknowledgement.
     fn push_all(&mut self, awaited: bool) -> Result<(), SendError>;
 
     /// Event that acknowledges the message.
@@ -104,23 +104,23 @@ pub(crate) trait Sends: Debug + Sized {
         Ok(())
     }
 
-    /// Does what is due before a wait for the message, which is not acknowledged.
+    /// Prepares a wait for the message, which is not acknowledged.
     fn before_wait(&mut self, _number: u64) -> Result<(), SendError> {
         Ok(())
     }
 
-    /// Does what is due before a wait for all that was accepted.
+    /// Prepares a wait for all accepted messages.
     fn before_drain(&mut self) -> Result<(), SendError> {
         Ok(())
     }
 
-    /// Sends what was accepted, unless the half has ended, and looks for the acknowledgement of
-    /// the message, which will come.
+    /// Sends accepted messages, unless the half has ended, and polls for the acknowledgement of the
+    /// message, which will come.
     fn ask_for(&mut self, _number: u64) -> Result<(), SendError> {
         Ok(())
     }
 
-    /// Waits for what has to come before the goodbye: that all is acknowledged.
+    /// Waits for all acknowledgements, which precede the goodbye.
     fn before_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
         self.drain_until(deadline)
     }
@@ -140,9 +140,8 @@ pub(crate) trait Sends: Debug + Sized {
         Ok(())
     }
 
-    /// In calls that do not wait: learns of a peer that has gone, and probes a receiver of which
-    /// nothing is heard, as long as the program sends nothing either. The caller checks whether
-    /// this has ended the half.
+    /// In calls that do not wait: detects a lost peer, and probes a silent receiver while the
+    /// program sends nothing either. The caller checks whether this has ended the half.
     #[inline]
     fn look_after_peer(&mut self) -> Result<(), SendError> {
         match self.half_mut().waiting.look() {
@@ -177,7 +176,7 @@ pub(crate) trait Sends: Debug + Sized {
             return Err(SendError::UnknownTicket);
         }
         if !self.was_acked(ticket.number) {
-            // Also if this ends the sender, the check below sees what was acknowledged before.
+            // If this ends the sender, the check below still sees earlier acknowledgements.
             let _ = self.ask_for(ticket.number);
         }
         match (self.was_acked(ticket.number), self.half().posting.ended()) {
@@ -189,7 +188,7 @@ pub(crate) trait Sends: Debug + Sized {
 
     /// Waits until the message of `ticket` is acknowledged.
     fn acked_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
-        // Checked before anything is sent that would get the ticket's number.
+        // Checked first: a later message would get the ticket's number.
         if !self.is_known(ticket) {
             return Err(SendError::UnknownTicket);
         }
@@ -209,14 +208,14 @@ pub(crate) trait Sends: Debug + Sized {
         Ok(())
     }
 
-    /// Waits until all that was accepted is acknowledged.
+    /// Waits until all accepted messages are acknowledged.
     fn drain_until(&mut self, deadline: Deadline) -> Result<(), SendError> {
         self.before_drain()?;
         let last = self.half().ticket(self.last());
         self.acked_until(last, deadline)
     }
 
-    /// Takes what has come, and waits a little where that is nothing.
+    /// Takes new events, and waits a little if there are none.
     fn await_news(&mut self, idle: &mut Idle, what: WaitFor) -> Result<(), SendError> {
         let completed = self.half().posting.last_completed();
         let events = self.progress()?;
@@ -224,8 +223,7 @@ pub(crate) trait Sends: Debug + Sized {
         if events == 0 {
             posting.check()?;
         }
-        // What has completed may be what the caller waits for, whether it counts as an event or
-        // not.
+        // The caller may wait for a completion that does not count as an event.
         let what = if posting.last_completed() == completed { what } else { WaitFor::Known };
         let waited = self.wait_a_little(idle, events, what, |sender| {
             Ok((sender.last_look()? > 0).then_some(()))
@@ -262,7 +260,7 @@ pub(crate) trait Sends: Debug + Sized {
         if has_event { Ok(waiting.event(None, keepalive)?) } else { Ok(waiting.no_event()) }
     }
 
-    /// Delivers what was accepted, and says goodbye.
+    /// Delivers accepted messages, and says goodbye.
     fn say_goodbye_by(&mut self, deadline: Deadline) -> Result<(), SendError> {
         self.before_goodbye(deadline)?;
         self.half().posting.check()?;
@@ -277,7 +275,7 @@ pub(crate) trait Sends: Debug + Sized {
         let what = self.awaits(self.last());
         while !self.has_said_goodbye(goodbye) {
             let waited = self.await_news(&mut idle, what);
-            // A probe behind the goodbye may fail where the receiver has gone: that does not count.
+            // A probe behind the goodbye may fail after the receiver has left: this is no error.
             waited.or_else(|e| if self.has_said_goodbye(goodbye) { Ok(()) } else { Err(e) })?;
         }
         self.half_mut().posting.close();
@@ -352,7 +350,7 @@ pub(crate) trait Driving: Sends {
         Ok(())
     }
 
-    /// From now on gathers what is accepted, or not; whether it did so before.
+    /// Turns gathering of accepted messages on or off; returns the setting before.
     fn set_gathers(&mut self, on: bool) -> bool {
         std::mem::replace(&mut self.half_mut().gathers, on)
     }
@@ -399,7 +397,7 @@ impl<S: Driving> driven::Sender for S {
     fn gather(&mut self, on: bool) -> bool {
         let before = self.set_gathers(on);
         if !on && self.half().is_open() {
-            // What fails ends the half, and is reported by the next call.
+            // A failure ends the half, and the next call reports it.
             let _ = self.push_all(false);
         }
         before

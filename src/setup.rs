@@ -10,10 +10,10 @@
 //!      | Ready -------------------------------> |  messages may flow both ways
 //! ```
 //!
-//! A protocol makes its halves ([`NewSender`], [`NewLink`]) and says what a peer has to know of
-//! their memory ([`FixedTerms`]); the exchange is the same for all. Programs that only use
-//! connections need nothing of this module. It is public for [protocols](crate::Protocol) that are
-//! defined elsewhere: `examples/own_protocol.rs` is one.
+//! A protocol makes its halves ([`NewSender`], [`NewLink`]) and describes their memory to the peer
+//! ([`FixedTerms`]); the exchange is the same for all. Programs that only use connections do not
+//! need this module. It is public for [protocols](crate::Protocol) of other crates, as
+//! `examples/own_protocol.rs`.
 
 use conn_core::handshake::{Endpoint, MAX_APPLICATION, Options, Parameters};
 
@@ -39,7 +39,7 @@ pub trait HalfTerms: Copy {
     /// The terms of a peer, if they fit the directions that its frame has.
     ///
     /// # Errors
-    /// [`unfit`], with what is wrong.
+    /// [`unfit`], with the reason.
     fn decode(
         peer: &Parameters<'_>,
         from_initiator: bool,
@@ -61,7 +61,7 @@ pub trait FixedTerms: Copy {
     /// this `end` of the direction, which it sends on if `sends`.
     ///
     /// # Errors
-    /// [`unfit`], with what is wrong.
+    /// [`unfit`], with the reason.
     fn read(said: &[u8], end: &Endpoint, sends: bool) -> Result<Self, ConnectError>;
 }
 
@@ -171,19 +171,20 @@ pub trait NewHalf: Sized {
     /// The half, when it is connected.
     type Done;
 
-    /// Returns what the peer has to know of the queue pair.
+    /// Returns the endpoint of the queue pair, for the peer.
     fn endpoint(&self) -> Endpoint;
 
-    /// Returns what the peer has to know of this end's memory.
+    /// Returns the terms of this end's memory, for the peer.
     fn terms(&self) -> Self::Terms;
 }
 
 /// A sender in the making.
 pub trait NewSender: NewHalf {
-    /// Makes what the peer's memory asks for, and [connects](Wire::connect) the queue pair.
+    /// Makes the resources that fit the peer's memory, and [connects](Wire::connect) the queue
+    /// pair.
     ///
     /// # Errors
-    /// [`unfit`] when the peer's half does not go with this one, [`ConnectError::Device`].
+    /// [`unfit`] when the peer's half does not match this one, [`ConnectError::Device`].
     fn connect(
         self,
         peer: &PeerHalf<Self::Terms>,
@@ -199,7 +200,8 @@ pub trait NewLink: NewHalf {
     /// Receiver that the link belongs to.
     type Receiver;
 
-    /// Makes what the peer's memory asks for, and [connects](Wire::connect) the queue pair.
+    /// Makes the resources that fit the peer's memory, and [connects](Wire::connect) the queue
+    /// pair.
     ///
     /// # Errors
     /// As [`NewSender::connect`].
@@ -230,7 +232,7 @@ pub struct PeerHalf<T> {
     pub options: Options,
 }
 
-/// The error of a peer that does not fit, with what is wrong; the peer gets the reason.
+/// The error of a peer that does not fit, with the reason, which is sent to the peer.
 #[must_use]
 pub fn unfit(why: impl std::fmt::Display) -> ConnectError {
     HandshakeError::Unfit(why.to_string()).into()

@@ -26,8 +26,8 @@
 //! assert_eq!(again.hash, report.hash);
 //! ```
 //!
-//! **Contract: the program draws on no other source of chance or time, and waits for nothing in another way.** What
-//! waits otherwise holds up its world; what is random otherwise does not repeat.
+//! **Contract: the program uses no other source of randomness or time, and does not wait in another
+//! way.** Any other wait blocks its world; any other randomness does not repeat.
 
 pub use host::random::Random;
 pub use host::sync::{Condvar, Mutex, RwLock};

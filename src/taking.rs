@@ -1,5 +1,4 @@
-//! Waits of a receiving half, and its end. What a protocol adds is how messages are found
-//! ([`Takes`]).
+//! Waits of a receiving half, and its end. A protocol adds the detection of messages ([`Takes`]).
 
 use crate::error::RecvError;
 use crate::wait::{Deadline, Idle, WaitStep, WaitStrategy};
@@ -30,7 +29,7 @@ pub(crate) trait Takes: Waits<Error = RecvError> {
     /// Senders that have joined so far.
     fn joined(&self) -> u32;
 
-    /// Takes completions; returns how many there were.
+    /// Takes completions; returns their number.
     fn take_completions(&mut self) -> Result<usize, RecvError>;
 
     /// Looks, before the last try of a wait that goes to sleep, where a try does not each time.
@@ -46,7 +45,7 @@ pub(crate) trait Takes: Waits<Error = RecvError> {
         try_recv(self)
     }
 
-    /// Waits for what `try_recv` receives.
+    /// Calls `try_recv` until it receives, and waits in between.
     #[cold]
     fn recv_with<T>(
         &mut self,
@@ -76,8 +75,8 @@ pub(crate) trait Takes: Waits<Error = RecvError> {
         }
     }
 
-    /// Takes what has completed until now, and no more than the queue holds: a sender may keep
-    /// sending for ever.
+    /// Takes the completions that have arrived, at most the capacity of the queue: a sender may
+    /// keep sending for ever.
     fn drain_queue(&mut self) -> Result<(), RecvError> {
         let mut left = self.waiting().cq.capacity() as usize;
         while left > 0
@@ -88,7 +87,7 @@ pub(crate) trait Takes: Waits<Error = RecvError> {
         Ok(())
     }
 
-    /// Polls until what tells the senders that this end stops has been heard, or time is up.
+    /// Polls until the senders have received STOP, or the deadline has passed.
     fn linger_until(&mut self, deadline: Deadline, mut is_heard: impl FnMut(&mut Self) -> bool) {
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.waiting().common.linger);
         while !is_heard(self) {

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Proof that a message was accepted, and what its sender's
-/// [`wait_acked`](crate::SendHalf::wait_acked) and [`is_acked`](crate::SendHalf::is_acked) take.
-/// Of one sender's tickets the later one is the greater one; another sender does not know them.
+/// Identifier of an accepted message, for its sender's [`wait_acked`](crate::SendHalf::wait_acked)
+/// and [`is_acked`](crate::SendHalf::is_acked). Tickets of one sender are ordered by time of
+/// acceptance; another sender rejects them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
     /// The number of its sender.

@@ -25,11 +25,10 @@ pub enum WaitStrategy {
         /// Time to poll before sleeping.
         Duration,
     ),
-    /// [`SpinThenBlock`](WaitStrategy::SpinThenBlock) with a time that is about
-    /// that of a wake-up (50 µs), which at worst doubles the cost of a wait. A thread whose
-    /// waits take a little longer, as where a round trip does, polls for up to 500 µs, as long
-    /// as that saves it the sleep. Where both ends run on one processor, it yields to the other
-    /// one after each poll.
+    /// [`SpinThenBlock`](WaitStrategy::SpinThenBlock) with a time of about a wake-up (50 µs), which
+    /// at worst doubles the cost of a wait. A thread with slightly longer waits, such as a round
+    /// trip, polls for up to 500 µs, as long as that saves it the sleep. Where both ends run on one
+    /// processor, it yields to the other one after each poll.
     #[default]
     Adaptive,
 }
@@ -91,11 +90,11 @@ impl Deadline {
     }
 }
 
-/// Waits for what only looking at it shows: calls `look` until it returns a result or fails, and
+/// Waits for a state that no event announces: calls `look` until it returns a result or fails, and
 /// `probe` after each `keepalive` without a result. Between two looks the thread does what
 /// `strategy` says, and sleeps for 200 µs at most. `None` once the deadline has passed. `look` and
-/// `probe` get `of`. A wait that times out leaves in `silence` how long nothing has arrived, and
-/// the next one continues from it: a program that repeats short waits probes as well.
+/// `probe` get `of`. A wait that times out stores the time without an arrival in `silence`, and the
+/// next one continues from it: a program that repeats short waits probes as well.
 ///
 /// ```
 /// use std::time::Duration;
@@ -235,10 +234,10 @@ pub(crate) fn shares_processor() -> bool {
 
 /// Result of a yield of the processor: a hint about the thread that is waited for.
 ///
-/// If that thread runs on this processor, the yield takes two context switches, and what is
-/// waited for is there afterwards. If it runs elsewhere, the yield returns at once. So the
-/// number of polls before a yield is learned: few on a shared processor, many on two, where
-/// each yield is a system call (some 0.3 µs) during which nothing is polled.
+/// If that thread runs on this processor, the yield takes two context switches, and the awaited
+/// event is there afterwards. If it runs elsewhere, the yield returns at once. So the number of
+/// polls before a yield is learned: few on a shared processor, many on two, where each yield is a
+/// system call (about 0.3 µs) during which nothing is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Yield {
     /// No other thread ran here.
@@ -288,7 +287,7 @@ pub(crate) struct Idle {
     since: Option<Instant>,
     /// The last look at the clock.
     until: Option<Instant>,
-    /// It was to sleep.
+    /// True once a sleep was due.
     slept: bool,
     backoff: SleepBackoff,
     probe: Option<Deadline>,
@@ -302,16 +301,16 @@ pub(crate) struct Idle {
     is_late: bool,
 }
 
-/// Time when a silent peer is to be probed, kept from a wait that timed out for the next one: a
-/// caller that repeats short waits learns of a dead peer as well.
+/// Time of the next probe of a silent peer, kept from a wait that timed out for the next one: a
+/// caller that repeats short waits detects a dead peer as well.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silence(Option<Deadline>);
 
 impl Idle {
     /// Empty polls between two looks at the clock, at most.
     const POLLS_PER_LOOK: u32 = 64;
-    /// Looks that find something between two looks at the clock: a peer that sends without end
-    /// what the wait is not for does not prolong it.
+    /// Looks with events between two reads of the clock: a peer that keeps sending other events
+    /// does not prolong the wait.
     const FOUND_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(strategy: WaitStrategy, deadline: Deadline, keepalive: Duration) -> Idle {
@@ -396,8 +395,8 @@ impl Idle {
     pub(crate) fn step(&mut self) -> WaitStep {
         self.learn(false);
         self.polls += 1;
-        // A wait that has slept polls once for each sleep: where many threads wait, their polls
-        // would take the processor from the one that they wait for.
+        // A wait that has slept polls once for each sleep: the polls of many waiting threads would
+        // take processor time from the awaited one.
         let sleeps_at_once = self.slept || self.strategy.spin_time() == Some(Duration::ZERO);
         // In virtual time `yield_until` lasts until something changes: polls before it only delay
         // that.
@@ -410,18 +409,17 @@ impl Idle {
         self.look(host::time::now())
     }
 
-    /// Takes in what the last yield has shown. `ends` is whether the next look found what was
-    /// waited for.
+    /// Learns from the last yield. `ends` is true if the next look found the awaited event.
     fn learn(&mut self, ends: bool) {
         if let Some(yielded) = self.yielded.take() {
             POLLS_PER_YIELD.set(yielded.next_polls(POLLS_PER_YIELD.get(), ends));
         }
     }
 
-    /// Takes in what the wait has shown that is over.
+    /// Learns from the wait that has ended.
     fn learn_from_wait(&mut self) {
         self.learn(true);
-        // One that was over before it looked at the clock shows nothing.
+        // A wait that ended before it read the clock has no measured time.
         if let (WaitStrategy::Adaptive, Some(since), Some(until)) =
             (self.strategy, self.since, self.until)
         {
@@ -432,12 +430,12 @@ impl Idle {
     fn look(&mut self, now: Instant) -> WaitStep {
         let since = *self.since.get_or_insert(now);
         self.until = Some(now);
-        // A keepalive that the clock cannot hold is none.
+        // A keepalive beyond the range of the clock is none.
         let next = Deadline(now.checked_add(self.keepalive));
         let probe = *self.probe.get_or_insert(next);
-        // A probe precedes the deadline: waits that time out at once have to probe, too.
-        // One that has probed ends: a thread that looks more rarely than it probes has no other
-        // time to end.
+        // A probe precedes the deadline: waits that time out at once have to probe, too. A wait
+        // that has probed ends: a thread that polls more rarely than it probes would otherwise
+        // never end.
         let is_late = self.deadline.has_passed(now) && !is_planted(Plant::IgnoredDeadline);
         if probe.has_passed(now) && !(is_late && self.has_probed) {
             (self.probe, self.has_probed) = (Some(next), true);
@@ -452,7 +450,7 @@ impl Idle {
         }
         // Two ends of a connection may share a core: let the other one run.
         yield_until(self.next_change(since, probe));
-        // A rest tells nothing about processors.
+        // A rest in a world gives no information about processors.
         let yielded = || Yield::for_duration(host::time::since(now));
         self.yielded = (!host::has_own_processor()).then(yielded);
         WaitStep::Again

@@ -27,7 +27,7 @@ pub(crate) struct CqWaiting {
 }
 
 impl CqWaiting {
-    /// Makes a queue of so many entries, with a channel when the half may sleep.
+    /// Makes a queue of `entries` entries, with a channel if the half may sleep.
     pub(crate) fn create(
         device: &Device,
         entries: u32,
@@ -135,13 +135,13 @@ pub(crate) enum WaitFor {
     Word,
     /// Words that the peer writes when it has read: as it may be quick, sleeps begin short.
     Read,
-    /// Something that may have come already: then nothing else may come that would end a sleep.
+    /// An event that may have arrived already: then no later event may end a sleep.
     Known,
 }
 
 /// A half that waits.
 pub(crate) trait Waits: Sized {
-    /// Reason why a wait ends without what it is for.
+    /// Reason why a wait ends without its event.
     type Error;
 
     fn waiting(&self) -> &CqWaiting;
@@ -150,16 +150,16 @@ pub(crate) trait Waits: Sized {
     /// Ends the half, unless it has ended already: the reason that holds.
     fn fail(&mut self, reason: CloseReason) -> Self::Error;
 
-    /// Nothing has come for a keepalive interval: asks whether the peers are there.
+    /// Probes the peers after a silent keepalive interval.
     fn ask(&mut self) -> Result<(), Self::Error>;
 
-    /// The error of a wait whose time is up.
+    /// The error of a wait that timed out.
     fn timed_out(&self) -> Self::Error;
 
     /// Looks on, in a wait that does not sleep yet.
     fn look_on(&mut self) {}
 
-    /// Does what is due before a sleep of at most `most`; returns the time that it may take.
+    /// Prepares a sleep of at most `most`; returns the time that it may take.
     fn before_sleep(&mut self, most: Duration) -> Result<Duration, Self::Error> {
         Ok(most)
     }
@@ -170,21 +170,21 @@ pub(crate) trait Waits: Sized {
         Some(most)
     }
 
-    /// The descriptor that is readable when something else than a completion is to end a sleep.
+    /// A descriptor that ends a sleep when it is readable, besides completions.
     fn wakeup(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// A sleep has ended: does what tells why.
+    /// Takes the events that have ended a sleep.
     fn woken(&mut self) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// Takes back what was announced [before a sleep](Self::before_sleep), or in the last look.
+    /// Takes back an announcement made [before a sleep](Self::before_sleep), or in the last look.
     fn after_sleep(&mut self) {}
 
-    /// Nothing can be done now: spins, sleeps, asks, or says that time is up. So many `events` have
-    /// come since the last call. What the last look before a sleep finds is returned.
+    /// Waits a little: spins, sleeps, probes, or times out. `events` is the number of events since
+    /// the last call. Returns the result of the last look before a sleep.
     fn wait_a_little<T>(
         &mut self,
         idle: &mut Idle,

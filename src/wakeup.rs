@@ -56,7 +56,7 @@ impl EventfdWakeup {
     fn take_back(&self) {
         // Relaxed: only this thread uses the count.
         let mut owed = self.owed.load(Ordering::Relaxed);
-        // Not retracted: a waker was first.
+        // Not retracted: a waker came first.
         owed +=
             u64::from(self.announced.swap(false, Ordering::Relaxed) && !self.park_flag.retract());
         let mut written = [0; 8];
@@ -70,7 +70,7 @@ impl EventfdWakeup {
     /// Sleeps until a wakeup.
     pub(crate) fn wait(&self) {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        // An interrupted sleep is a sleep that ends early: the caller looks again.
+        // An interrupted sleep ends early: the caller polls again.
         let _ = host::fd::poll(&mut fds, None);
     }
 

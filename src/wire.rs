@@ -65,8 +65,8 @@ impl ConnectionPort {
     }
 }
 
-/// Refuses a peer if its device and this one do not reach each other, as far as their GIDs tell it:
-/// what is sent to it would only end with the retries.
+/// Refuses a peer if its device and this one cannot reach each other, as far as their GIDs show:
+/// requests to it would only fail after all retries.
 pub(crate) fn check_reach(is_local: bool, own: &Gid, peer: &[u8; 16]) -> Result<(), ConnectError> {
     let is_loopback = |gid: &[u8; 16]| Ipv6Addr::from(*gid).to_canonical().is_loopback();
     let why = match is_local {

@@ -1,5 +1,5 @@
-//! A sender whose messages go by WRITEs: they are acknowledged by completions. What a protocol
-//! adds is where its messages go, and what its receiver writes back ([`Writes`]).
+//! A sender that WRITEs its messages, which completions acknowledge. A protocol adds the places of
+//! its messages, and its receiver's writes ([`Writes`]).
 
 mod slots;
 
@@ -24,7 +24,7 @@ pub(crate) use slots::sends_from_slots;
 pub(crate) struct Writing {
     pub(crate) half: Half,
     batch: CompletionBatch,
-    /// Requests that will complete visibly, and how many messages are acknowledged then.
+    /// Signalled requests, and the number of messages that each acknowledges.
     marks: VecDeque<(WrId, u64)>,
     acked: u64,
     /// Messages that were staged.
@@ -82,14 +82,14 @@ impl Writing {
         self.stage_as(op, WrClass::Data, false).map(drop)
     }
 
-    /// So many messages in all are staged, with the next request.
+    /// Sets the total of staged messages, including the next request.
     #[inline]
     pub(crate) fn mark_staged(&mut self, messages: u64) {
         self.messages = messages;
     }
 
-    /// Gives the request of data that the caller stages next its id; whether it is signalled.
-    // Always: what it returns passes through memory otherwise, for each short message.
+    /// Plans the data request that the caller stages next; returns true if it is signalled.
+    // Always inlined: otherwise the result passes through memory for each short message.
     #[inline(always)]
     pub(crate) fn plan(&mut self, awaited: bool) -> Result<bool, StageError> {
         let planned = self.half.posting.plan(WrClass::Data, awaited);
@@ -112,7 +112,7 @@ impl Writing {
         self.mark(staged)
     }
 
-    /// Remembers what the completion of a staged request acknowledges.
+    /// Stores the number of messages that the completion of a staged request acknowledges.
     #[inline]
     pub(crate) fn mark(&mut self, staged: Option<Staged>) -> Result<WrId, SendError> {
         let staged = staged.ok_or(SendError::Full(Full::Requests))?;
@@ -122,13 +122,13 @@ impl Writing {
         Ok(staged.id)
     }
 
-    /// Posts what was staged, unless more messages are gathered.
+    /// Posts staged requests, unless more messages are gathered.
     #[inline]
     pub(crate) fn post(&mut self) -> Result<(), SendError> {
         if self.half.gathers || self.unflushed() < self.group { Ok(()) } else { self.flush() }
     }
 
-    /// Posts what was staged.
+    /// Posts staged requests.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), SendError> {
         self.half.posting.post()?;
@@ -136,13 +136,13 @@ impl Writing {
         Ok(())
     }
 
-    /// What was staged is posted.
+    /// Notes that staged requests are posted.
     #[inline]
     pub(crate) fn mark_posted(&mut self) {
         self.posted = self.messages;
     }
 
-    /// Asks whether the peer's device still answers. That acknowledges what was staged, too.
+    /// Probes the peer's device. The probe acknowledges staged messages, too.
     fn ask_peer(&mut self) -> Result<(), SendError> {
         if let Some(id) = self.half.posting.probe()? {
             self.mark_posted();
@@ -170,8 +170,8 @@ impl Writing {
         Err(SendError::Full(Full::Requests))
     }
 
-    /// Takes completions: how many there were, and the reason if one ends the half, which is
-    /// still to be told.
+    /// Takes completions; returns their number, and the reason if one ends the half, which the
+    /// caller has to report.
     fn poll(&mut self) -> (usize, Option<CloseReason>) {
         let polled = match self.half.waiting.cq.poll(&mut self.batch) {
             Ok(polled) => polled,
@@ -197,8 +197,8 @@ pub(crate) trait Writes: Debug + Sized {
     fn writing(&self) -> &Writing;
     fn writing_mut(&mut self) -> &mut Writing;
 
-    /// Takes in what the receiver has written; whether something is new. `is_last` if no look
-    /// follows: then words that are still being written are waited for.
+    /// Takes the receiver's words; returns true if one is new. `is_last` if no look follows: then
+    /// it waits for words that are being written.
     fn listen(&mut self, is_last: bool) -> Result<bool, SendError>;
 
     /// Stages the goodbye, as [`Sends::stage_goodbye`].
@@ -209,12 +209,12 @@ pub(crate) trait Writes: Debug + Sized {
         self.writing().messages
     }
 
-    /// Sends what was accepted, as [`Sends::push_all`].
+    /// Sends accepted messages, as [`Sends::push_all`].
     fn push_staged(&mut self, _awaited: bool) -> Result<(), SendError> {
         self.writing_mut().flush()
     }
 
-    /// Takes completions, and what the receiver has written; returns how much was new.
+    /// Takes completions and the receiver's words; returns the number of new events.
     fn take_news(&mut self) -> Result<usize, SendError> {
         self.take_all()
     }
@@ -222,7 +222,7 @@ pub(crate) trait Writes: Debug + Sized {
     /// As [`take_news`](Self::take_news), and every completion counts.
     fn take_all(&mut self) -> Result<usize, SendError> {
         let (polled, failure) = self.writing_mut().poll();
-        // Also before a failure: the receiver may have written its reason before it went.
+        // Also before a failure: the receiver may have written its reason before it was lost.
         let heard = self.listen(failure.is_some())?;
         match failure {
             None => Ok(polled + usize::from(heard)),
@@ -230,8 +230,8 @@ pub(crate) trait Writes: Debug + Sized {
         }
     }
 
-    /// The receiver has taken so many messages, and takes no more: how this half has ended. What
-    /// it has taken is acknowledged by that.
+    /// Ends the half after a STOP that counts `taken` messages, which are acknowledged by it;
+    /// returns the error.
     #[cold]
     fn peer_stopped(&mut self, taken: u64) -> SendError {
         let accepted = self.accepted();
@@ -282,7 +282,7 @@ impl<W: Writes> Sends for W {
         self.push_staged(awaited)
     }
 
-    /// What is not posted waits for what the receiver writes.
+    /// Messages that are not posted wait for the receiver's words.
     fn awaits(&self, number: u64) -> WaitFor {
         if self.writing().posted < number { WaitFor::Word } else { WaitFor::Completion }
     }

@@ -1,8 +1,7 @@
-//! Zero copy: a message is a registered buffer of the program's, which the sender owns while it
-//! is on offer, and which the receiver reads into a buffer that it chooses. What
-//! [`SendHalf`](crate::SendHalf) and [`RecvHalf`] are for messages that are
-//! copied, [`ZeroCopySend`] and [`ZeroCopyRecv`] are for these. [`direct_read`](crate::direct_read)
-//! has both; reading into files is its own.
+//! Zero copy: a message is a registered buffer of the program. The sender owns it while it is on
+//! offer, and the receiver reads it into a buffer of its choice. [`ZeroCopySend`] and
+//! [`ZeroCopyRecv`] correspond to [`SendHalf`](crate::SendHalf) and [`RecvHalf`] for copied
+//! messages. [`direct_read`](crate::direct_read) implements both, and also reads into files.
 //!
 //! ```
 //! use rdma_conn::direct_read::{BufferConfig, Config, Outcome, pair};
@@ -219,8 +218,8 @@ pub trait ZeroCopyRecv:
     fn try_next_request(&mut self) -> Result<Self::Request<'_>, RecvError>;
 
     /// As [`RecvHalf::arm`], after [`try_next_request`](ZeroCopyRecv::try_next_request) and
-    /// [`try_take`](ZeroCopyRecv::try_take) have found nothing: what to wait for before the next
-    /// try. A request that was seen and left undecided is none to wake for.
+    /// [`try_take`](ZeroCopyRecv::try_take) have found nothing: returns the event to wait for
+    /// before the next try. A request that was seen and left undecided causes no event.
     ///
     /// # Errors
     /// As [`try_next_request`](ZeroCopyRecv::try_next_request), without `Empty` and `Closed`.
@@ -282,7 +281,7 @@ pub trait ZeroCopyRecv:
     }
 }
 
-/// A message on offer: what is known of it before it is read.
+/// A message on offer, before it is read.
 pub trait OfferedMessage: fmt::Debug + Sized {
     /// Its handle while it is being read.
     type Reading;
@@ -295,7 +294,7 @@ pub trait OfferedMessage: fmt::Debug + Sized {
     #[must_use]
     fn bytes(&self) -> u64;
 
-    /// Returns what the sender's application has said of it.
+    /// Returns the application data of the message.
     #[must_use]
     fn app(&self) -> &[u8];
 

@@ -10,28 +10,27 @@
 //!   [ landed, SEEN ]     <------ WRITE ------------   read up to here
 //! ```
 //!
-//! The sender is passive: it posts nothing. What each end tells the other are two kinds of
-//! words in the sender's memory: one that the sender writes, and two that the receiver
-//! does, with one WRITE. (A third one asks for a [wake-up](wake).) Each is a position, a
-//! multiple of 8, whose lowest bit says that it is the last one:
+//! The sender is passive: it posts nothing. The ends communicate by words in the sender's memory:
+//! the sender writes one, and the receiver writes two with one WRITE. (A third one asks for a
+//! [wake-up](wake).) Each word is a position, a multiple of 8. Its lowest bit marks the last
+//! position:
 //!
 //! | word | written by | position | lowest bit |
 //! |---|---|---|---|
-//! | tail | sender | up to where records are published | FIN: there will be no more |
-//! | head | receiver | up to where they have been freed | STOP: no more will be read |
-//! | landed | receiver | up to where they lie in its memory | SEEN: FIN was seen, and all read |
+//! | tail | sender | end of the published records | FIN: no more follow |
+//! | head | receiver | end of the freed records | STOP: no more will be read |
+//! | landed | receiver | end of the bytes that lie in its memory | SEEN: FIN was seen, and all was read |
 //!
 //! After FIN, the sender keeps its memory until SEEN or STOP. The receiver posts nothing
 //! after either.
 //!
 //! # Reading
 //!
-//! With each posting of data READs goes one READ of the tail, behind them: what was
-//! written meanwhile is known when the data are there, without a round trip of its own.
-//! What is known to be there is asked for at once, while records are still being handed
-//! out (`prefetch`), in several READs of a limited length, unless READs turn out to take no
-//! time of their own ([`Reader::polled`]). Only a receiver that has nothing
-//! to hand out, and nothing on its way, reads the tail alone.
+//! Each post of data READs ends with a READ of the tail: when the data have arrived, the receiver
+//! knows the new tail without another round trip. It requests all published bytes at once, in
+//! several READs of a limited length, while records are still being handed out (`prefetch`). A
+//! synchronous device turns prefetching off ([`Reader::polled`]). A receiver reads the tail alone
+//! only if it has nothing to hand out and nothing in flight.
 
 use core::fmt;
 
@@ -52,9 +51,9 @@ const LAST: u64 = 1;
 /// Progress that the receiver reports to the sender: both words, which one WRITE carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Words {
-    /// Up to where records have been freed; the lowest bit is STOP.
+    /// End of the freed records; the lowest bit is STOP.
     pub head: u64,
-    /// Up to where they lie in the receiver's memory; the lowest bit is SEEN.
+    /// End of the bytes that lie in the receiver's memory; the lowest bit is SEEN.
     pub landed: u64,
 }
 

@@ -8,12 +8,11 @@
 //!   control block        <----------- head, taken ----- hands out, frees
 //! ```
 //!
-//! What has gathered since the last push goes with the next one: that batches by itself,
-//! as much as the pushes before it take time. The tail comes behind the records, either as
-//! the immediate of their last write, which takes one of the receiver's posted receives, or
-//! as a write of its own, which the receiver polls ([`Tail`](crate::ring::offer::Tail)). Positions
-//! are the credits for the bytes; for the immediates it is the count of those whose receives
-//! are posted again, which comes with the head.
+//! A push carries all records since the last one, so the time that a push takes sets the batch
+//! size. The tail follows the records in one of two ways ([`Tail`](crate::ring::offer::Tail)). As
+//! the immediate of their last write, it takes one of the receiver's posted receives. As a write of
+//! its own, it is polled by the receiver. The head is the credit for bytes. The credit for
+//! immediates is the count of reposted receives, which is written with the head.
 //!
 //! ```text
 //!            open --- close() ---> closing --- push with FIN ---> said
@@ -34,5 +33,5 @@ mod tests;
 pub use receiver::{PushedError, Update, WriteReceiver};
 pub use sender::{Piece, Push, UpdateError, WriteSender};
 
-/// Bytes of a ring whose pushes are single work requests: their length has 31 bits.
+/// Bytes of the longest ring in which a push is a single work request: a length has 31 bits.
 pub const MAX_CAPACITY: u64 = 1 << 30;

@@ -1,17 +1,17 @@
-//! Words that are looked at while the other end, or its device, is writing them.
+//! Detection of torn reads: words that are read while the peer or its device writes them.
 //!
-//! Network cards write eight aligned bytes in one piece, and the protocols of counters in
-//! the peer's memory rest on that. The verbs do not promise it, and not every device does
-//! it: where the kernel's copy is a `rep movsb`, soft-RoCE writes and reads byte by byte,
-//! and a look in between finds a counter that was never written. So behind one word, or a
-//! few that belong together, lies their *checksum*, a hash of them. Words that do not fit their
-//! checksum are just being written: there is nothing new yet.
+//! Network cards write eight aligned bytes in one piece, and protocols with counters in the peer's
+//! memory rely on it. The verbs do not guarantee it, and not every device does it: where the kernel
+//! copies with `rep movsb`, soft-RoCE writes and reads byte by byte, and a load in between returns
+//! a counter that was never written. So a word, or a few words that belong together, are followed
+//! by their *checksum*, a hash of them. Words that do not fit their checksum are still being
+//! written: the last known values stay.
 //!
-//! A mixture of the bytes of two writings, in whatever order they were copied, passes with
-//! a chance of about 2^-64; of a single word the checksum is a bijection, so that a whole word
-//! never passes with the checksum of another. Zeros fit: zeroed memory has valid checksums.
+//! A mixture of the bytes of two writes, copied in any order, passes with a probability of about
+//! 2^-64. For a single word the checksum is a bijection, so a whole word never passes with the
+//! checksum of another. Zeroed memory has valid checksums.
 //!
-//! A checksum protects from torn reads only, not from a peer that lies.
+//! A checksum protects from torn reads only, not from a hostile peer.
 //!
 //! ```
 //! use conn_core::checksum::{verified, checksum_of};

@@ -1,11 +1,10 @@
 //! The combiner: of many threads that publish work, one thread does the work of all.
 //!
-//! The protocol (*combining*), with a [`RepostQueue`](crate::repost::RepostQueue) as
-//! the thing to be done:
+//! The protocol (*combining*), with a [`RepostQueue`](crate::repost::RepostQueue) as the work:
 //!
 //! 1. Publish the work: `queue.enqueue(id)`.
-//! 2. Ask for it to be done: `combiner.try_enter()`. If that is false, return: another
-//!    thread is inside, and looks again before it leaves.
+//! 2. Request it: `combiner.try_enter()`. If that is false, return: another thread is inside, and
+//!    looks again before it leaves.
 //! 3. Inside, alone: drain the queue until it gives nothing.
 //! 4. `combiner.leave()`. If that is true, a request has arrived since the last look: go to
 //!    step 3.
@@ -15,9 +14,9 @@
 //! thread inside leaves. **A thread that has entered must call `leave` until it is
 //! false**, also when the work failed.
 //!
-//! The combiner is one counter: 0 when free, otherwise the requests since the last look,
-//! including the request that entered. So a request costs one read-modify-write,
-//! whatever the other threads do, and a thread that no other disturbs looks once.
+//! The combiner is one counter: 0 when free, otherwise the requests since the last look, including
+//! the request that entered. So a request always costs one read-modify-write, and a thread without
+//! contention drains once.
 //!
 //! It needs 64-bit atomics, and is left out where there are none.
 
@@ -40,7 +39,7 @@ fn request() -> Ordering {
 }
 
 orderings! {
-    /// Hands what was done inside to the next thread that enters.
+    /// Publishes the work done inside to the next thread that enters.
     leave = Release, "combiner-leave-publish" => Relaxed;
     /// Sees the work of the threads that asked; pairs with `request`.
     look_again = Acquire, "combiner-look-again-take" => Relaxed;

@@ -14,7 +14,7 @@
 //!   1 011 cccc cccc cccc cccc cccc cccc cccc   RETURN: used or given back up to here; 28 bits
 //! ```
 //!
-//! The last four are for connections whose credits are [loans](crate::loan).
+//! The last four are for connections with [loans](crate::loan) as credits.
 //!
 //! A STOP carries the count because a sender does not ask for a completion of each message:
 //! without it, the sender could not tell a close after its last message from one that loses

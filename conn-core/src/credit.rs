@@ -1,4 +1,4 @@
-//! Credits: how far the sender may go, so that a message always finds a buffer.
+//! Credits: limits of the sender, so that a message always finds a buffer.
 //!
 //! A credit is a position: "messages may be sent up to, and not including, number
 //! `limit`". It is absolute and cumulative, so a credit that is lost, merged with a
@@ -18,9 +18,9 @@
 //! *posted* again, not when it has been freed: a message that arrived in between would
 //! find no buffer (RNR).
 //!
-//! Why it cannot stall: a sender without credit has sent `granted` messages; once
-//! they have arrived, `received == granted`, and then every reposted buffer is due
-//! for granting whatever the threshold is.
+//! It cannot stall: a sender without credit has sent `granted` messages; once they have arrived,
+//! `received == granted`, and then every reposted buffer is due for granting, regardless of the
+//! threshold.
 
 use core::fmt;
 
@@ -29,8 +29,8 @@ pub mod oracle;
 #[cfg(test)]
 mod tests;
 
-/// The largest window, in messages. It is a small part of the 2^31 positions that
-/// the wire can tell apart, so a credit that lies at either side is always seen.
+/// The largest window, in messages. It is a small part of the 2^31 positions that the wire
+/// distinguishes, so an impossible credit is always detected, whether it is too low or too high.
 pub const MAX_WINDOW: u32 = 1 << 20;
 
 /// A position as the wire carries it: its low `BITS` bits.
@@ -110,16 +110,16 @@ pub struct OutOfCredit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreditError {
-    /// It takes back what was granted.
+    /// It revokes granted credits.
     #[error("the peer took {by} credits back")]
     Backwards {
-        /// Messages by which it lies below the present limit.
+        /// Messages by which it is below the present limit.
         by: u32,
     },
     /// It grants more buffers than the receiver has.
     #[error("the peer granted {ahead} credits where it has {room} buffers to grant")]
     Impossible {
-        /// Messages by which it lies above the present limit.
+        /// Messages by which it is above the present limit.
         ahead: u32,
         /// Messages by which it could have.
         room: u32,
@@ -138,7 +138,7 @@ pub enum RefundError {
     AlreadyGranted,
 }
 
-/// The sender's view: how many messages may go. See the [module](self).
+/// The sender's view: the number of messages that may go. See the [module](self).
 ///
 /// ```
 /// use conn_core::credit::*;
@@ -162,7 +162,7 @@ pub struct CreditWindow {
 }
 
 impl CreditWindow {
-    /// The sender of a connection whose receiver has posted `window` buffers.
+    /// The sender of a connection; the receiver has posted `window` buffers.
     ///
     /// # Errors
     /// [`WindowError`] when the window is 0 or more than [`MAX_WINDOW`].
@@ -195,7 +195,7 @@ impl CreditWindow {
     /// Takes the credit of `n` messages that are about to be sent.
     ///
     /// # Errors
-    /// [`OutOfCredit`] when there are not that many: retry after a credit.
+    /// [`OutOfCredit`] when there are fewer: retry after a credit.
     #[inline]
     pub fn consume(&mut self, n: u32) -> Result<(), OutOfCredit> {
         let available = self.available();
@@ -210,7 +210,7 @@ impl CreditWindow {
     /// last ones consumed.
     ///
     /// # Errors
-    /// [`RefundError`] when that many cannot have stayed unsent.
+    /// [`RefundError`] when fewer messages can have stayed unsent.
     pub fn refund(&mut self, n: u32) -> Result<(), RefundError> {
         let sent = self.sent.checked_sub(u64::from(n)).ok_or(RefundError::NotConsumed)?;
         if self.limit > sent + u64::from(self.window) {
@@ -220,7 +220,7 @@ impl CreditWindow {
         Ok(())
     }
 
-    /// The peer's new limit. Returns how many messages more may be sent: 0 for a
+    /// Takes the peer's new limit. Returns the number of further messages that may be sent: 0 for a
     /// credit that says nothing new.
     ///
     /// # Errors
@@ -283,7 +283,7 @@ pub enum GrantorConfigError {
     EmptyThreshold,
 }
 
-/// A message beyond what was granted: the peer broke the protocol.
+/// A message without a credit: the peer broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the peer sent a message for which it had no credit")]
 pub struct CreditOverrun;
@@ -304,7 +304,7 @@ pub struct GrantError {
     pub possible: u32,
 }
 
-/// The receiver's view: what to grant, and when. See the [module](self).
+/// The receiver's view: decides when to grant credits, and how many. See the [module](self).
 ///
 /// ```
 /// use conn_core::credit::*;
@@ -371,8 +371,7 @@ impl CreditGrantor {
         self.on_receive_many(1)
     }
 
-    /// `n` messages have arrived: what [`expected`](Self::expected) messages are booked
-    /// with, all at once.
+    /// Books `n` messages that have arrived, up to [`expected`](Self::expected) of them at once.
     ///
     /// # Errors
     /// [`CreditOverrun`] when the sender had no credit for all of them.
@@ -438,7 +437,7 @@ impl CreditGrantor {
         Ok(())
     }
 
-    /// Buffers posted again that the sender has not been told of.
+    /// Reposted buffers that were not granted to the sender yet.
     #[inline]
     pub fn ungranted(&self) -> u32 {
         (self.posted - self.granted) as u32

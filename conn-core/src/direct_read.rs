@@ -1,5 +1,4 @@
-//! Direct Read: the receiver reads each message out of the sender's memory, to where it
-//! belongs.
+//! Direct Read: the receiver reads each message from the sender's memory into its final place.
 //!
 //! The protocol is that of Fischer, "Know Your Memory: RDMA-Based Protocols for Data
 //! Exchange" (2021), which has the first two ways to acknowledge (`FencedWrite`, `Write`), with
@@ -15,9 +14,9 @@
 //!     v  the memory is the sender's again        v  the message is there
 //! ```
 //!
-//! Requests are numbered from 1 and decided in the order of their arrival. READs of one
-//! queue pair complete in order, and so **acknowledgements arrive in order**: what either
-//! end knows of a connection is a few counts.
+//! Requests are numbered from 1 and decided in the order of their arrival. READs of one queue pair
+//! complete in order, and so **acknowledgements arrive in order**: the state of either end is a few
+//! counts.
 //!
 //! ```text
 //!   sender     acked <= sent <= acked + window
@@ -41,10 +40,9 @@
 //! The sender:
 //!
 //! 1. [`Offers::offer`] gives a number; post the [`ReadRequest`], keep the memory.
-//! 2. Look at the signal of message [`Offers::awaited`], at the count word, or at the
-//!    received notices, and tell [`on_signal`](Offers::on_signal),
-//!    [`on_count`](Offers::on_count), [`on_notice`](Offers::on_notice). What they
-//!    acknowledge are the oldest messages.
+//! 2. Load the signal of message [`Offers::awaited`] or the count word, or take received notices,
+//!    and pass them to [`on_signal`](Offers::on_signal), [`on_count`](Offers::on_count),
+//!    [`on_notice`](Offers::on_notice). These acknowledge the oldest messages.
 //!
 //! The receiver:
 //!
@@ -81,8 +79,7 @@ pub const MAX_WINDOW: u32 = 16_384;
 
 /// Returns the index of a message's place, which is less than `window`.
 const fn place(number: u64, window: u32) -> u32 {
-    // A division is dear beside all else that a message costs, and windows are powers of two
-    // mostly.
+    // A division is a large part of a message's cost, and most windows are powers of two.
     match window.is_power_of_two() {
         true => number as u32 & (window - 1),
         false => (number % window as u64) as u32,

@@ -14,10 +14,10 @@
 //!
 //! A message lies at the end of its buffer, in front of a *trailer*: its number, its length, and
 //! a [checksum](crate::checksum) of both. The receiver knows the buffer of the next message, and
-//! polls that trailer. Where a device does not write the bytes of one request in order, the
-//! trailer is a request of its own; and where the receiver is to sleep, each message is written
-//! with an immediate ([`Detection`]). Neither end has a head or a tail: a message takes one WRITE,
-//! and the slots of many freed buffers one WRITE together.
+//! polls that trailer. Where a device does not write the bytes of one request in order, the trailer
+//! is a request of its own. Where the receiver may sleep, each message is written with an immediate
+//! ([`Detection`]). Neither end has a head or a tail: a message takes one WRITE, and the slots of
+//! many freed buffers one WRITE together.
 //!
 //! Behind the last buffer lies the [goodbye](Layout::goodbye_at): when the sender has written
 //! it, all messages are there. Behind the last slot lies the receiver's [stop](stop_at).

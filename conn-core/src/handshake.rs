@@ -102,8 +102,7 @@ const ACCEPT: u8 = 2;
 const REFUSE: u8 = 3;
 const READY: u8 = 4;
 
-/// Protocol of the connection that is to be set up. Unknown ones are decoded, so that they can be
-/// refused by name.
+/// Protocol of the new connection. Unknown ones are decoded, so that they can be refused by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProtocolId(pub u8);
 
@@ -243,7 +242,7 @@ pub struct Parameters<'a> {
     pub gid: [u8; 16],
     /// Path MTU of the port.
     pub mtu: Mtu,
-    /// Whatever the application adds, up to [`MAX_APPLICATION`] bytes.
+    /// Data of the application, up to [`MAX_APPLICATION`] bytes.
     pub application: &'a [u8],
 }
 

@@ -1,9 +1,9 @@
 //! Leader and followers: of the threads that wait on a shared source of events, one
 //! takes the events, for all.
 //!
-//! A source hands each event out once, in the order of their arrival, whichever thread
-//! asks: so a thread gets events that others wait for. The protocol, each step under one
-//! lock, with a way to wake each follower:
+//! A source hands each event out once, in the order of arrival, to any thread that asks: so a
+//! thread gets events that others wait for. The protocol, each step under one lock, with a way to
+//! wake each follower:
 //!
 //! 1. A thread that wants to wait takes a [seat](Followers::join). If no thread leads,
 //!    it [leads](Followers::leads).

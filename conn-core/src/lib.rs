@@ -41,9 +41,9 @@
 //! | [`raw`] | both | what raw queue pairs tell each other in it |
 //! | [`rc_pingpong`] | both | the set-up of rdma-core's `ibv_rc_pingpong` |
 //!
-//! Nothing here does I/O, allocates, or sees a pointer or a clock; addresses and keys are numbers
-//! that ends tell each other, and no machine follows them. So the same protocol runs over any verbs
-//! device, in any runtime, without std, and every history of it can be tested.
+//! The crate does no I/O, does not allocate, and has no pointers and no clock. Addresses and keys
+//! are numbers that the ends exchange; no machine dereferences them. So a protocol runs over any
+//! verbs device, in any runtime, without std, and all its histories can be tested.
 //!
 //! # The drive loop
 //!
@@ -113,24 +113,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **The contract: tell a machine what happened once, in the order in which it
-//! happened, and do what it answers before you ask it again.**
+//! **The contract: report each event to a machine once, in the order of events, and execute its
+//! answer before you ask again.**
 //!
 //! # Failures
 //!
-//! Three tiers, never mixed. What the caller may retry ([`wr::SendQueueFull`],
-//! [`credit::OutOfCredit`], [`pack::PackFull`]); what only a broken peer, device or
-//! driver can cause ([`wr::CompletionError`], [`credit::CreditError`], …), after
-//! which the connection is to be closed; and bugs of this crate, which panic.
-//! An operation that fails changes nothing.
+//! Three tiers, never mixed. Errors that the caller may retry: [`wr::SendQueueFull`],
+//! [`credit::OutOfCredit`], [`pack::PackFull`]. Errors that only a broken peer, device or driver
+//! can cause: [`wr::CompletionError`], [`credit::CreditError`], …; close the connection after
+//! these. Bugs of this crate, which panic. An operation that fails changes nothing.
 //!
 //! # Embedding
 //!
-//! A runtime of its own (a polling loop, a DPU, a kernel) has to do what a machine cannot: own
-//! memory and queue pairs, post, poll, and tell the time. It drives the machines between them, as
-//! the loops above say. `examples/custom_runtime` of the repository is such a program, without
-//! std and with conn-core as its only crate: one hand-written loop drives a ring, its free list
-//! and the push inhibition of two nodes, over plain memory that stands for registered memory.
+//! A custom runtime (a polling loop, a DPU, a kernel) owns memory and queue pairs, posts, polls,
+//! and has the clock. It drives the machines as the loops above do. `examples/custom_runtime` of
+//! the repository is such a program, without std and with conn-core as its only crate. Its loop
+//! drives a ring, its free list and the push inhibition of two nodes, over plain memory in place of
+//! registered memory.
 //!
 //! ```text
 //! cargo run --manifest-path examples/custom_runtime/Cargo.toml
@@ -146,8 +145,8 @@
 //!   back. Machines with a deadline say when they want to be driven again
 //!   ([`PushInhibitor::wants_ns`](push_inhibitor::PushInhibitor::wants_ns),
 //!   [`Member::wants_ns`](multicast::Member::wants_ns)).
-//! - **Order** of loads and stores is the caller's. Load what a peer writes with acquire ordering
-//!   before what it covers: a tail before the records, a counter before the slots.
+//! - **Order** of loads and stores is the caller's. Load a word of the peer with acquire ordering
+//!   before the bytes that it covers: a tail before the records, a counter before the slots.
 //!
 //! `proof/` is a linked program without std and alloc that drives every machine, with and without
 //! 64-bit atomics; `instructions.sh` counts what a message costs.

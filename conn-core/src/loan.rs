@@ -1,8 +1,8 @@
 //! Loans: credits out of a pool of receive buffers that many connections share.
 //!
-//! With separate receive queues each sender has credits for all buffers of its own queue.
-//! With a shared receive queue that would take as much memory; so a sender has one buffer
-//! of its own, its *share*, and borrows what it needs beyond that:
+//! With separate receive queues each sender has credits for all buffers of its own queue. With a
+//! shared receive queue this would take as much memory. So a sender has one buffer of its own, its
+//! *share*, and borrows credits for more:
 //!
 //! ```text
 //!   sender: Borrower                          receiver: LoanGrantor        pool: Lender
@@ -14,17 +14,17 @@
 //!      | --- RETURN: used or given back up to --------> | --- give_back -----> |
 //! ```
 //!
-//! Credits are positions, as in [`credit`](crate::credit). What a sender gives back counts
-//! as sent: RETURN names the position up to which all credits are used or given back, so a
-//! sender can neither return twice nor return what it has sent.
+//! Credits are positions, as in [`credit`](crate::credit). A returned credit counts as sent: RETURN
+//! names the position up to which all credits are used or returned. So a sender can return a credit
+//! neither twice nor after it has sent the message.
 //!
 //! # Which buffer a message takes
 //!
 //! Each member keeps three buffers of the pool: the share, one for WANT and one for FIN. LOAN
-//! says that WANT's is posted again. FIN has its own, so that a sender can close while its WANT
-//! is unanswered: the receiver may not be called again. RETURN takes one of the buffers whose
-//! credits it gives back. Messages to the sender take its own control receives: at most
-//! [`MAX_IN_FLIGHT`] at a time.
+//! says that WANT's is posted again. FIN has its own, so that a sender can close while its WANT is
+//! unanswered: the receiver may not be called again. RETURN takes one of the buffers for which it
+//! returns credits. Messages to the sender take its own control receives: at most [`MAX_IN_FLIGHT`]
+//! at a time.
 //!
 //! # Why every message finds a buffer, and every sender gets one
 //!
@@ -35,21 +35,21 @@
 //!   sum of max(used, 1)  +  two control buffers a member  +  free  =  buffers
 //! ```
 //!
-//! with `free >= 0`. A share is never lent: a member that uses nothing is granted one
-//! credit whatever the others do, and WANT needs no credit. So there is neither a message
-//! without a buffer nor a deadlock.
+//! with `free >= 0`. A share is never lent: a member that uses nothing is granted one credit,
+//! regardless of the others, and WANT needs no credit. So every message finds a buffer, and there
+//! is no deadlock.
 //!
 //! # How much each member gets
 //!
-//! Loans go out in the order of WANTs, so between two loans to one sender every sender that waits
-//! gets one. A member's first loan has [`FIRST_LOAN`] credits; it doubles when it was used up and
-//! halves when some of it was given back. All loans together take at most three quarters of what
-//! can be lent. One loan takes at most half of what silent loans leave of that (but [`FIRST_LOAN`]
-//! if that half is less), so that two senders can have credits at a time; when the next one does
-//! not fit, its sender waits for the others to be used up. A loan that is older than a tick and
-//! still not used up is recalled; as long as its sender does not answer, it is *silent*: no other
-//! sender waits for it. Held messages of a sender that waits itself are silent, too. Silent buffers
-//! leave less for the others, down to loans of one, which are made from the last quarter.
+//! Loans go out in the order of WANTs, so between two loans to one sender every waiting sender gets
+//! one. A member's first loan has [`FIRST_LOAN`] credits; the size doubles when a loan was used up
+//! and halves when part of it was returned. All loans together take at most three quarters of the
+//! lendable buffers. One loan takes at most half of what silent loans leave of these, but always up
+//! to [`FIRST_LOAN`], so that two senders can have credits at a time. When the next loan does not
+//! fit, its sender waits until others are used up. A loan that is older than a tick and not used up
+//! is recalled. Until its sender answers, the loan is *silent*: no other sender waits for it. Held
+//! messages of a sender that waits itself are silent, too. Silent buffers leave less for the
+//! others, down to loans of one, which come from the last quarter.
 
 use crate::credit::WirePosition;
 

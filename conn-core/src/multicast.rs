@@ -1,11 +1,11 @@
 //! Small-message multicast to a group: every member's messages reach every member, in one
 //! total order, over one-sided writes (the SMC of Derecho).
 //!
-//! Each member has a *row* of counters and a *slot ring*, and writes both to all others.
-//! Messages lie packed in the ring, each behind a header with its length, so that one
-//! write carries many; the row's counters say how far the ring is written, and how much
-//! of each other member's ring has been received. A message is *stable*, and delivered,
-//! when all have received it; the order is round robin over the senders.
+//! Each member has a *row* of counters and a *slot ring*, and writes both to all others. Messages
+//! lie packed in the ring, each behind a header with its length, so that one write carries many.
+//! The row's counters are the written position of the ring, and the received turns of each other
+//! member. A message is *stable*, and delivered, when all have received it; the order is round
+//! robin over the senders.
 //!
 //! ```text
 //!   sender     write slots ──> write its slot counter ──>
@@ -13,16 +13,15 @@
 //!   all        stable: deliver
 //! ```
 //!
-//! With n members that is (n-1)(n+2) writes for one message. *Inhibiting pushes* makes it
-//! less ([`Policy`]): several messages share their writes, and a deadline bounds how long
-//! one waits for company. The machine of that is
-//! [`PushInhibitor`](crate::push_inhibitor::PushInhibitor).
+//! With n members that is (n-1)(n+2) writes for one message. *Inhibiting pushes* makes it less
+//! ([`Policy`]): several messages share their writes, and a deadline bounds the delay of each.
+//! [`PushInhibitor`](crate::push_inhibitor::PushInhibitor) is the machine for it.
 //!
 //! # Memory
 //!
-//! What a peer can write, it can write at any time. So its ring is only *copied*, to
-//! private memory with the same offsets, and looked at there; it counts as received when
-//! its copy has been parsed. A message that was acknowledged cannot change any more.
+//! A peer can write to its ring at any time. So the ring is only *copied*, to the same offsets of
+//! private memory, and parsed there; bytes count as received when their copy was parsed. A message
+//! cannot change after it was acknowledged.
 //!
 //! ```text
 //!   of each sender, bytes   delivered <= accepted <= copied <= published
@@ -30,14 +29,14 @@
 //!                  turns    delivered <= stable <= received
 //! ```
 //!
-//! A row is looked at while it is being written, perhaps byte by byte. Each group of its
-//! words that one write carries has a [checksum](crate::checksum) behind it, and is taken when it
-//! fits; so is the header of a repair area. A checksum that has not changed tells that its group
-//! has not. Slots need none: they are looked at when the slot counter covers them, which is
-//! written after them; and so the bytes of a repair.
+//! A row may be read while it is being written, perhaps byte by byte. Each group of words that one
+//! write carries is followed by a [checksum](crate::checksum), and is taken when the checksum fits;
+//! so is the header of a repair area. A group with an unchanged checksum has not changed. Slots and
+//! the bytes of a repair need no checksum: they are read only when a counter covers them, which is
+//! written after them.
 //!
-//! A sender has at most `window` turns that it has not delivered itself; what it has
-//! delivered, all have received, so that its ring is free there.
+//! A sender has at most `window` turns that it has not delivered itself. All members have received
+//! the turns that it has delivered, so their part of its ring is free.
 //!
 //! # The drive loop of a [`Member`]
 //!
@@ -49,7 +48,7 @@
 //!    its members, in this order. (Ask only when each of their send queues has room.)
 //! 4. While [`next_delivery`](Member::next_delivery) gives a [`Delivery`], hand it out.
 //!    Then free the own ring up to [`freed`](Member::freed).
-//! 5. Put as many nulls into the own ring as [`nulls_due`](Member::nulls_due) says.
+//! 5. Put [`nulls_due`](Member::nulls_due) nulls into the own ring.
 //!
 //! When a peer cannot be reached any more, call [`unreachable`](Member::unreachable).
 //!
@@ -59,25 +58,25 @@
 //! suspicion spreads with the rows and is never taken back. From then on nothing more is
 //! accepted from it, and no member begins a new message. The survivors agree in two steps:
 //!
-//! 1. Each pushes all it has sent and received, and then the set of the suspects, as
-//!    `wedged`: its counters for these are final.
-//! 2. When all survivors show the same set, the stream of a suspect ends at the *most* that
-//!    any survivor has received; one that has it repairs the others ([`Write::Repair`]). The
-//!    stream of a survivor ends with all it has sent. Delivery continues, in the same order,
-//!    by the survivors' counters alone.
+//! 1. Each pushes its slots and counters, and then the set of the suspects, as `wedged`: its
+//!    counters for these are final.
+//! 2. When all survivors show the same set, the stream of a suspect ends at the *highest* count
+//!    that any survivor has received; one that has these turns repairs the others
+//!    ([`Write::Repair`]). The stream of a survivor ends with its last sent turn. Delivery
+//!    continues, in the same order, by the survivors' counters alone.
 //!
-//! All survivors end with the same sequence, whatever fails meanwhile. What any member has
-//! delivered, all survivors of that time had received, so that it lies before every later
-//! end. A turn is skipped only behind an end; with fewer survivors the end can only get
-//! nearer, since repairs never take a counter beyond the most of the agreed survivors.
+//! All survivors end with the same sequence, whichever members fail meanwhile. A turn that any
+//! member has delivered was received by all survivors of that time, so it lies before every later
+//! end. A turn is skipped only behind an end. With fewer survivors the end can only become lower,
+//! since repairs never take a counter beyond the highest of the agreed survivors.
 //!
-//! A member that lives and does not do its part does not hold up the others for ever. When the
-//! end has got no nearer for `suspect_ns`, each member that the survivors wait for is suspected
-//! ([`Withholds`](Reason::Withholds)): a survivor that does not show the same suspects, or does
-//! not acknowledge what it was sent or repaired with; or one that has what others lack, and
-//! does not repair them. (Of the missing turns, each sixteenth that arrives counts as progress.)
-//! So drive a member *and* take its deliveries until it is finished. An end takes at most that
-//! time for each of the members that withhold something.
+//! A live member that does not do its part does not block the others for ever. After `suspect_ns`
+//! without progress, each member that the survivors wait for is suspected
+//! ([`Withholds`](Reason::Withholds)): a survivor that does not show the same suspects, does not
+//! acknowledge messages or repairs, or does not repair others that lack turns which it has. (Each
+//! sixteenth of the missing turns counts as progress.) So drive a member *and* take its deliveries
+//! until it is finished. The agreement takes at most `suspect_ns` for each member that withholds
+//! something.
 //!
 //! There is no quorum: when the network splits the group, each side continues as survivors.
 //! And a member that shows each of its peers a different row, each consistent in itself, is

@@ -1,17 +1,15 @@
 //! Application-level packing: several small messages in one.
 //!
-//! A packed message is a sequence of records, each a little-endian u32 length and
-//! that many bytes. Records start at multiples of 4 from the start of the buffer; the
-//! bytes in between are zero when sent and not looked at when received. Nothing
-//! follows the last record's payload.
+//! A packed message is a sequence of records, each a little-endian u32 length and a payload of this
+//! length. Records start at multiples of 4 from the start of the buffer; the bytes in between are
+//! zero when sent and ignored when received. Nothing follows the last record's payload.
 //!
 //! ```text
 //!   0        4            4+n    align4
 //!   | length | payload … | 0…  | length | payload …|
 //! ```
 //!
-//! The receiver hands the payloads out where they lie. A record that claims more than
-//! there is is an error, and is never followed.
+//! The receiver hands the payloads out in place. A record that exceeds the message is an error.
 
 use core::{fmt, ops::Range};
 
@@ -224,7 +222,7 @@ impl Unpacker {
     /// every time.
     ///
     /// # Errors
-    /// [`UnpackError`] when what follows is no record. It is given again every time.
+    /// [`UnpackError`] when no valid record follows. All later calls return it again.
     #[inline]
     pub fn next(&mut self, buf: &[u8]) -> Result<Option<Span>, UnpackError> {
         if self.end == self.len {

@@ -9,9 +9,8 @@
 //!
 //! - A push is due when a counter *crosses a multiple of k*. Counters that jump, as those of
 //!   received messages do, cross it all the same.
-//! - What does not cross is *inhibited*. A push that is inhibited arms a deadline (the issue
-//!   proposes 150 µs), and is *forced* when that has passed, so that a lone message does not wait
-//!   for company for ever.
+//! - Any other push is *inhibited*. It arms a deadline (the issue proposes 150 µs), and is *forced*
+//!   when that has passed, so that a lone message does not wait for ever.
 //! - A flush *urges*: the next push is due at once.
 //!
 //! ```text
@@ -27,21 +26,21 @@
 //!
 //! # The drive loop
 //!
-//! One machine is for the counters that one write carries, in words next to each other.
+//! One machine has the counters that one write carries, in adjacent words.
 //!
 //! 1. When a counter moves, [`advance`](PushInhibitor::advance) it. When the program flushes,
 //!    [`urge`](PushInhibitor::urge).
 //! 2. Ask [`due`](PushInhibitor::due) with the time. It gives a [`PushCause`] when the write is
-//!    to be posted.
-//! 3. Fill the write from [`counts`](PushInhibitor::counts), post it, and say so with
-//!    [`mark_pushed`](PushInhibitor::mark_pushed). If the post is refused, leave that out: the
-//!    push stays due.
+//!    due.
+//! 3. Fill the write from [`counts`](PushInhibitor::counts), post it, and call
+//!    [`mark_pushed`](PushInhibitor::mark_pushed). If the post is refused, do not call it: the push
+//!    stays due.
 //! 4. Go to step 1 when something has arrived, or at [`wants_ns`](PushInhibitor::wants_ns).
 //!
 //! **The contract: between reading the counts for a write and `mark_pushed`, do not advance.**
 //!
-//! The machine knows no time but that of `due`, so a deadline begins with the first `due` that
-//! finds something to be inhibited.
+//! The machine learns the time only from `due`, so a deadline begins with the first `due` that
+//! finds an inhibited push.
 //!
 //! A [`Member`](crate::multicast::Member) of a multicast has two of these machines: one for the
 //! counter of its own slots, one for its received counters.
@@ -132,8 +131,7 @@ pub struct PushInhibitor<S = [PushCounter; 1]> {
 }
 
 impl<S> PushInhibitor<S> {
-    /// Over the counters in `storage`, all of which are as the peers know them:
-    /// [`PushCounter::new`].
+    /// Over the counters in `storage`, all of them known to the peers: [`PushCounter::new`].
     pub const fn new(rule: PushRule, storage: S) -> Self {
         Self {
             rule,
@@ -157,8 +155,8 @@ impl<S> PushInhibitor<S> {
         self.is_pending
     }
 
-    /// Time at which an inhibited push is forced, in nanoseconds: [`due`](Self::due) is to be asked
-    /// then, even if no counter has moved.
+    /// Time at which an inhibited push is forced, in nanoseconds: call [`due`](Self::due) then,
+    /// even if no counter has moved.
     #[inline]
     pub const fn wants_ns(&self) -> Option<u64> {
         self.deadline
@@ -231,6 +229,6 @@ impl<S: AsRef<[PushCounter]> + AsMut<[PushCounter]>> PushInhibitor<S> {
 #[inline]
 fn crosses(before: u64, now: u64, k: NonZeroU32) -> bool {
     let k = u64::from(k.get());
-    // Most of the time it is a small step, and a division is not.
+    // Most steps are small; the comparison saves a division.
     now - before >= k || now / k > before / k
 }

@@ -1,9 +1,9 @@
 //! Offers that the ends of raw queue pairs make each other: memory, Q_Key, transport.
 //!
-//! Raw queue pairs are set up with the [`handshake`](crate::handshake) as connections
-//! are, as protocol [`ProtocolId::RAW`](crate::handshake::ProtocolId::RAW) with the one
-//! direction initiator to acceptor, whose endpoints are the two queue pairs. The
-//! application data begin with an offer; all integers are little-endian:
+//! Raw queue pairs use the [`handshake`](crate::handshake) of connections, as protocol
+//! [`ProtocolId::RAW`](crate::handshake::ProtocolId::RAW) with the one direction initiator to
+//! acceptor. Its endpoints are the two queue pairs. The application data begin with an offer; all
+//! integers are little-endian:
 //!
 //! | bytes | offer |
 //! |---|---|
@@ -91,7 +91,7 @@ pub struct Offer<'a> {
     pub qkey: u32,
     /// Memory that the peer may reach.
     pub memory: Option<Memory>,
-    /// Whatever the user adds, up to [`MAX_USER`] bytes.
+    /// Data of the user, up to [`MAX_USER`] bytes.
     pub user: &'a [u8],
 }
 

@@ -21,7 +21,7 @@ mod tests;
 pub const MESSAGE_LEN: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
 /// Message that the client writes when it has read the server's destination.
 pub const DONE: [u8; 5] = *b"done\0";
-/// The TCP port that the program uses, unless it is told another one.
+/// Default TCP port of the program.
 pub const PORT: u16 = 18_515;
 
 /// Offset of a field, and the number of its digits.

@@ -2,11 +2,10 @@
 //! drains the ids and reposts.
 //!
 //! The queue is a set of ids, kept as bits: one leaf word for 64 buffers (32 where there are
-//! no 64-bit atomics), and above them summary words with a bit for each leaf that may be
-//! non-empty. So it is
-//! bounded by the number of buffers and cannot overflow, needs neither allocation
-//! nor a slot per entry, and an id that is enqueued twice is noticed by the very
-//! operation that enqueues it.
+//! no 64-bit atomics), and above them summary words with a bit for each leaf that may be non-empty.
+//! So it is bounded by the number of buffers and cannot overflow, and needs neither allocation nor
+//! a slot per entry. An enqueue detects that its id is in the queue already, without a further
+//! operation.
 //!
 //! ```text
 //!   summary     0 0 1 0 1 …          bit l: leaf l may hold ids
@@ -15,25 +14,23 @@
 //! ```
 //!
 //! *Enqueue*: set the leaf's bit; if the leaf was empty, set the summary's bit. Most
-//! enqueues find a leaf that is not empty and cost one read-modify-write. Leaves lie on
-//! cache lines of their own, so threads whose buffers lie apart do not contend. There is
-//! no loop, so no thread waits for another (wait-free), where the processor can *or* into
-//! memory and return the old value; x86-64 has to retry when another thread's write to
-//! the same leaf was first.
+//! enqueues find a leaf that is not empty and cost one read-modify-write. Leaves lie on cache lines
+//! of their own, so threads with buffers of different leaves do not contend. There is no loop, so
+//! no thread waits for another (wait-free), where the processor can *or* into memory and return the
+//! old value; x86-64 has to retry when another thread's write to the same leaf was first.
 //!
 //! *Drain*: take the summary, then the leaves that it names. Order is by id, not by
 //! age: buffers are alike, and the set is emptied as a whole.
 //!
-//! Two enqueues may meet in a leaf, and the second find it occupied before the first
-//! has set the summary's bit. A drain that runs in between misses both; the first enqueue's bit
-//! then brings the next drain to both. So an id is certain to be found by a drain that starts after
-//! *every* enqueue that started before its own ended has returned. Hence
-//! [`Combiner`](crate::combiner::Combiner): each enqueuer asks for a drain after its enqueue, and
-//! the drain that follows the last request finds all ids.
+//! Two enqueues may meet in a leaf: the second finds it occupied before the first has set the
+//! summary's bit. A drain in between misses both; the first enqueue's bit then leads the next drain
+//! to both. So a drain certainly finds an id only if it starts after the return of *every* enqueue
+//! that began before the id's own enqueue ended. Hence [`Combiner`](crate::combiner::Combiner):
+//! each enqueuer requests a drain after its enqueue, and the drain after the last request finds all
+//! ids.
 //!
-//! Why bits and not a linked list of ids: a list needs a retry loop or leaves a gap
-//! between two stores that blocks the drain behind one stalled thread, and finding
-//! double frees would cost it a second atomic operation.
+//! A linked list of ids would need a retry loop, or have a gap between two stores that blocks the
+//! drain behind one stalled thread. It would need a second atomic operation to detect double frees.
 
 use static_assertions::assert_impl_all;
 
@@ -45,11 +42,11 @@ pub mod oracle;
 mod tests;
 
 orderings! {
-    /// Publishes what was done to the buffer before it was enqueued (its last read by the
-    /// application) to the drain that finds the leaf's bit.
+    /// Publishes all accesses to the buffer before its enqueue (the application's last read) to the
+    /// drain that finds the leaf's bit.
     leaf_publish = Release, "repost-leaf-publish" => Relaxed;
-    /// Pairs with `leaf_publish`. Enqueues are read-modify-writes, so each continues the
-    /// release sequences before it: one acquire sees all threads whose bits it takes.
+    /// Pairs with `leaf_publish`. Enqueues are read-modify-writes, so each continues the release
+    /// sequences before it: one acquire sees all threads that have set the bits it takes.
     leaf_take = Acquire, "repost-leaf-take" => Relaxed;
     /// A drain that finds the summary's bit must also find the leaf's: without the pair,
     /// its visit to the leaf could precede the bit, and the id be lost.
@@ -88,7 +85,7 @@ pub enum RepostQueueError {
     /// A queue for no buffers.
     #[error("a repost queue for no buffers")]
     NoBuffers,
-    /// The storage is too small: [`words_for`] tells how many words there must be.
+    /// The storage is too small: [`words_for`] returns the required number of words.
     #[error("a repost queue for this many buffers needs {needed_words} words")]
     StorageTooSmall {
         /// Words that the buffers need.
@@ -182,9 +179,8 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
     /// Puts buffer `id` into the queue.
     ///
     /// # Errors
-    /// [`EnqueueError`] when there is no such buffer, or it is in the queue. (A double
-    /// free whose first half has been drained shows in
-    /// [`BufferPool::free`](crate::pool::BufferPool::free) instead.)
+    /// [`EnqueueError`] when there is no such buffer, or it is in the queue. (If the first free was
+    /// drained, [`BufferPool::free`](crate::pool::BufferPool::free) reports the second one.)
     #[inline]
     pub fn enqueue(&self, id: u32) -> Result<(), EnqueueError> {
         if id >= self.buffers {
@@ -205,16 +201,17 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
     /// have returned; otherwise it is a hint.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        // Relaxed: reads no buffer, and what happened before is seen in any case.
+        // Relaxed: no buffer is read, and earlier operations of this thread are visible in any
+        // case.
         (0..self.summaries()).all(|s| self.summary(s).load(Ordering::Relaxed) == 0)
     }
 }
 
-/// For one thread at a time. (Should two drain at once, each id still goes to one of
-/// them; but either may miss what the other has under way.)
+/// For one thread at a time. (If two drain at once, each id still goes to one of them, but either
+/// may miss ids that the other is taking.)
 impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
-    /// Takes ids out of the queue, as many as there are and `out` holds, writes them
-    /// to `out` and returns how many. What does not fit stays.
+    /// Moves ids from the queue to `out`, until the queue is empty or `out` is full; returns their
+    /// number.
     #[inline]
     pub fn drain(&self, out: &mut [u32]) -> usize {
         let mut count = 0;
@@ -243,8 +240,8 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
             let taken = self.take_leaf(leaf, out.len() - count);
             count += write_ids(leaf, taken.bits, &mut out[count..]);
             if taken.more {
-                // Relaxed: every write to the summary is a read-modify-write, so this
-                // one carries on what the enqueues released.
+                // Relaxed: every write to the summary is a read-modify-write, so this one continues
+                // the release sequences of the enqueues.
                 summary.fetch_or(pending, Ordering::Relaxed);
                 break;
             }

@@ -1,8 +1,8 @@
 //! The ring: variable-size records in a power of two of bytes, written at one end and
 //! freed at the other (Buffered Read, Buffered Write).
 //!
-//! Positions are counts of bytes since the beginning; they are u64, never wrap, and are
-//! multiples of 8. Where a position lies in memory is `position & (capacity - 1)`.
+//! Positions are counts of bytes since the beginning; they are u64, never wrap, and are multiples
+//! of 8. The offset of a position in memory is `position & (capacity - 1)`.
 //!
 //! ```text
 //!   sender      head <= tail <= head + capacity
@@ -13,33 +13,32 @@
 //!               head      read_pointer        landed        tail
 //! ```
 //!
-//! [`Producer`] reserves room for a record and commits it; [`Consumer`] takes the position
-//! of the other end, hands out records, and says when its head is worth telling. [`free`] finds the
-//! head, when records are freed in any order and by any thread. [`shared`] is for several threads
-//! at an end. [`fetch`] is for a receiver that reads the ring over the network (Buffered Read).
-//! [`AdvertisedCursor`] is how a head or a tail gets to the other end, and [`offer`] what both ends
-//! tell each other first. The ends of connections are in [`buffered_read`](crate::buffered_read)
-//! and [`buffered_write`](crate::buffered_write).
+//! [`Producer`] reserves room for a record and commits it. [`Consumer`] takes the tail, hands out
+//! records, and decides when to advertise its head. [`free`] finds the head when records are freed
+//! in any order and by any thread. [`shared`] is for several threads at an end. [`fetch`] is for a
+//! receiver that reads the ring over the network (Buffered Read). [`AdvertisedCursor`] is the wire
+//! format of a head or a tail, and [`offer`] that of the exchange at set-up. The ends of
+//! connections are in [`buffered_read`](crate::buffered_read) and
+//! [`buffered_write`](crate::buffered_write).
 //!
 //! # Records
 //!
-//! A record is a header of 8 bytes and the payload, and ends at a multiple of 8. The
-//! header is a little-endian u64: the payload's length in the lower half; in the upper
-//! one, the record's position in units of 8 (the lower 32 bits of it), which tells a
-//! record from what was there a lap before. Of a record that is no message and is
-//! skipped, the topmost bit is inverted.
+//! A record is a header of 8 bytes and the payload, and ends at a multiple of 8. The header is a
+//! little-endian u64: the payload's length in the lower half; in the upper one, the record's
+//! position in units of 8 (its lower 32 bits), which distinguishes it from a record of an earlier
+//! lap. In a skip record, which is no message, the topmost bit is inverted.
 //!
-//! In *mirrored* memory, which is mapped twice in a row, every record is contiguous. In
-//! *plain* memory a record that would cross the end is preceded by a skip record, which
-//! takes what is left of the lap. Where several threads send ([`shared`]), what one has
-//! reserved and does not use becomes a skip record, too.
+//! In *mirrored* memory, which is mapped twice in a row, every record is contiguous. In *plain*
+//! memory a record that would cross the end is preceded by a skip record, which fills the rest of
+//! the lap. Where several threads send ([`shared`]), reserved room that is not used becomes a skip
+//! record, too.
 //!
 //! # Liveness
 //!
-//! An empty ring takes the largest record wherever its head is: it has at most
-//! `capacity` bytes in mirrored memory, and half of that in plain memory, where a skip
-//! record of almost its length may precede it. And a sender that waits for room is told of every
-//! free: [`Consumer::head_due`] knows that it might be waiting.
+//! An empty ring takes the largest record at any head: the record has at most `capacity` bytes in
+//! mirrored memory, and half of that in plain memory, where a skip record of almost its length may
+//! precede it. A sender that might wait for room gets the head after every free
+//! ([`Consumer::head_due`]).
 
 mod advertised_cursor;
 pub mod consumer;
@@ -68,7 +67,7 @@ pub const ALIGN: u64 = 8;
 /// Bytes that a ring has at least, and at most.
 pub const CAPACITIES: core::ops::RangeInclusive<u64> = 16..=1 << 32;
 
-/// Inverted in the header of what is skipped.
+/// Inverted in the header of a skip record.
 const SKIP: u64 = 1 << 63;
 
 /// Bytes that a record with `payload` bytes takes in the ring.
@@ -79,8 +78,8 @@ const SKIP: u64 = 1 << 63;
 /// ```
 #[inline]
 pub const fn record_bytes(payload: u32) -> u64 {
-    // The payload up to a multiple of ALIGN, and as much for the header. (Of all ways to
-    // say so, this one takes the fewest instructions.)
+    // The payload rounded up to ALIGN, plus ALIGN for the header. (This form takes the fewest
+    // instructions.)
     ((payload as u64 + (ALIGN - 1)) | (ALIGN - 1)) + 1
 }
 
@@ -198,14 +197,13 @@ impl Geometry {
         if self.is_mirrored() { record } else { 2 * record - ALIGN }
     }
 
-    /// Up to where bytes at `position` are contiguous.
+    /// End of the contiguous bytes at `position`.
     #[inline]
     const fn contiguous_until(&self, position: u64) -> u64 {
         position - self.offset(position) + self.memory
     }
 
-    /// Bytes that have to be skipped before a record of `bytes` at `position`: none, or
-    /// what is left of the lap.
+    /// Bytes to skip before a record of `bytes` at `position`: 0, or the rest of the lap.
     #[inline]
     const fn skipped_before(&self, position: u64, bytes: u64) -> u64 {
         let is_contiguous = position + bytes <= self.contiguous_until(position);
@@ -230,7 +228,7 @@ impl Span {
     }
 }
 
-/// A header, and where it is to be written.
+/// A header, and the offset to write it to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Bytes from the beginning of the ring's memory; a multiple of 8.
@@ -246,10 +244,10 @@ const fn header_word(position: u64, len: u32) -> u64 {
     position << (32 - ALIGN.trailing_zeros()) | len as u64
 }
 
-/// The header of what is skipped.
+/// The header of a skip record.
 #[inline]
 const fn skip_word(position: u64, bytes: u64) -> u64 {
-    // In this order: a ring of 2^32 bytes may be skipped as a whole.
+    // Subtracted before the cast: a whole ring of 2^32 bytes may be skipped.
     header_word(position, (bytes - HEADER_BYTES as u64) as u32) ^ SKIP
 }
 

@@ -9,37 +9,36 @@
 //!
 //! The ring is cut into *extents* of one size ([`Layout`]). A sender takes a *ticket*, by one
 //! fetch-and-add on the ring's tail. The receiver grants its free extents to tickets in their
-//! order, those that no sender has taken yet included: as long as there are free extents, the entry
-//! of a ticket says at once which one it has, and the receiver's processor takes no part. An
-//! extent that is free again goes to the next ticket, so that a sender that keeps its extent, and
-//! writes nothing, keeps no other one waiting, as long as there are two extents for each sender.
-//! There are twice as many entries as extents. Where the entry of a ticket is still that of an
-//! earlier one in use, the later one is *passed over*, and its sender takes another ticket.
+//! order, also to tickets that no sender has taken yet. As long as there are free extents, the
+//! entry of a ticket names its extent at once, without the receiver's processor. A freed extent
+//! goes to the next ticket. So an idle sender that keeps its extent blocks no other one, as long as
+//! there are two extents for each sender. There are twice as many entries as extents. If the entry
+//! of a ticket is still in use by an earlier one, the later ticket is *passed over*, and its sender
+//! takes another one.
 //!
-//! A sender takes its next ticket before its extent is full, and writes messages only to an
-//! extent that it has: what it has accepted needs no further step of it. Messages fill an extent
-//! from its end to its beginning, each in front of a *trailer*: the ticket, where in the extent,
-//! the length, and a [checksum](crate::checksum). The receiver polls the next trailer of each
-//! sender. The last trailer in an extent names the ticket whose extent the sender uses next.
-//! Extents are cleared before they are granted again: nothing that a message contains is ever
-//! taken for a trailer.
+//! A sender takes its next ticket before its extent is full, and writes messages only to an extent
+//! that it has: an accepted message needs no further step. Messages fill an extent from its end to
+//! its beginning, each in front of a *trailer*: the ticket, the place in the extent, the length,
+//! and a [checksum](crate::checksum). The receiver polls the next trailer of each sender. The last
+//! trailer in an extent names the ticket of the sender's next extent. Extents are cleared before
+//! they are granted again, so that bytes of a message are never taken for a trailer.
 //!
 //! # Tickets of senders that have died
 //!
-//! A sender that dies between its fetch-and-add and its first message has an extent of which the
+//! A sender that dies between its fetch-and-add and its first message has an extent that the
 //! receiver does not know. So each sender announces a ticket before it takes it, and reports it
-//! afterwards, in the words of its [link](LinkWords). The four requests for that are posted as one
-//! list ([`Claim`]): a card executes them to the end, whatever the program does. (A software
-//! device executes them in the sender's process, and stops with it.) When a sender has gone, the
-//! receiver makes an *audit*: it loads the tail, and waits until each of the other senders was
-//! seen with all that it has announced reported, or with an extent of a later ticket. A granted
-//! ticket below that tail that is none of theirs is an *orphan*, and its extent is free. The words
-//! of the sender that has gone are not read. Nothing is guessed by time: an audit ends as soon as
-//! each living sender has advanced, is idle, or is found dead itself.
+//! afterwards, in the words of its [link](LinkWords). The four requests for it are posted as one
+//! list ([`Claim`]): a card executes them to the end, even if the program dies. (A software device
+//! executes them in the sender's process, and stops with it.) When a sender has died, the receiver
+//! makes an *audit*. It loads the tail, and waits until each other sender was seen with all
+//! announced tickets reported, or with an extent of a later ticket. A granted ticket below that
+//! tail that belongs to none of them is an *orphan*, and its extent is free. The dead sender's
+//! words are not read. No timeout is involved: an audit ends as soon as each living sender has
+//! advanced, is idle, or is found dead itself.
 //!
-//! The senders share the memory: one that breaks the rules can overwrite the messages of others.
-//! The machines below check what they are told, so that this ends in an error or in a message
-//! that is wrong, never in memory that was not meant.
+//! The senders share the memory: a hostile one can overwrite the messages of others. The machines
+//! check all words, so that this ends in an error or in a wrong message, never in an access out of
+//! bounds.
 //!
 //! Source: the Shared Write connection of Fischer, "Know Your Memory" (2021), and its code. There
 //! each message takes a fetch-and-add, and a sender that dies after it blocks the ring for ever.
@@ -59,7 +58,7 @@ pub use sender::{Claim, ClaimError, ExtentSender, Spot};
 
 /// Bytes of a trailer: the ticket, where and how long, their checksum.
 pub const TRAILER_BYTES: u64 = 24;
-/// Bytes of an entry, and of the word that says how many are granted: a word, its checksum.
+/// Bytes of an entry, and of the count of decided tickets: a word and its checksum.
 pub const ENTRY_BYTES: u64 = 16;
 /// Bytes of the words of a link.
 pub const LINK_BYTES: u64 = 128;
@@ -259,8 +258,7 @@ pub const fn entry_word(ticket: u64, extent: u32) -> u64 {
 
 /// Words that a sender has written for its link, as the receiver finds them now.
 ///
-/// They are to be loaded in the order of the fields: what was announced before a ticket was taken
-/// is seen, if the ticket is.
+/// Load them in the order of the fields: if the ticket is visible, so is its announcement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkWords {
     /// The words at [`REPORTED_AT`], `None` while they are being written.

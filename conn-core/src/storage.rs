@@ -1,8 +1,8 @@
-//! Storage of machines: which type to give them, and when.
+//! Storage of machines, and the choice of its type.
 //!
-//! A machine that is sized by a number (buffers, slots, members) takes its memory from the
-//! caller, as any type `S` with `AsRef<[T]>`, and `AsMut<[T]>` unless threads share it. What
-//! changes the length of such a type is out of reach once the machine has it.
+//! A machine that is sized by a number (buffers, slots, members) takes its memory from the caller,
+//! as any type `S` with `AsRef<[T]>`, and `AsMut<[T]>` unless threads share it. The length of the
+//! storage cannot change once the machine has it.
 //!
 //! | storage | the number is known | the memory is | for |
 //! |---|---|---|---|
@@ -37,9 +37,8 @@
 //!
 //! # The feature `heapless`
 //!
-//! It adds [`filled`], which makes a `heapless::Vec` of a number of new slots (those that threads
-//! share are not `Clone`, so that `resize` does not make them), and passes on the version of
-//! heapless that it is of.
+//! It adds [`filled`], which makes a `heapless::Vec` of a number of new slots. (Slots that threads
+//! share are not `Clone`, so `resize` cannot make them.) It re-exports its version of heapless.
 #![cfg_attr(
     feature = "heapless",
     doc = r#"

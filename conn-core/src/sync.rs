@@ -1,8 +1,8 @@
 //! The atomics of this crate: core's, or loom's where the models of `loom-tests` run.
 //!
-//! No other module names those of core. What needs 64-bit atomics is left out of the crate where
-//! the target has none, and with `--cfg rdma_conn_no_atomic64`, which acts as if it had none:
-//! `proof/run.sh` builds and tests the crate in that way.
+//! No other module names core's atomics. Modules that need 64-bit atomics are left out where the
+//! target has none, and with `--cfg rdma_conn_no_atomic64`: `proof/run.sh` builds and tests the
+//! crate with it.
 
 #[cfg(not(rdma_conn_loom))]
 use core::sync::atomic as atomics;
@@ -52,7 +52,7 @@ pub(crate) fn mutant() -> Option<&'static str> {
     NAME.get_or_init(|| std::env::var(MUTANT).ok()).as_deref()
 }
 
-/// Orderings that carry weight, each of which one mutant weakens: `publish = Release, "name" => Relaxed;`
+/// Orderings that correctness needs; a mutant weakens each. `publish = Release, "name" => Relaxed;`
 /// makes a function `publish`, which gives `Release`, and `Relaxed` in the mutant of that name.
 macro_rules! orderings {
     ($($(#[$doc:meta])* $name:ident = $strong:ident, $mutant:literal => $weak:ident;)+) => {

@@ -1,8 +1,8 @@
 //! Formats as types, from which both directions follow.
 //!
 //! A format is a tuple of its fields in the order of the wire, or a struct with a list of them
-//! (`fields!`). Integers are little-endian, and nothing lies between fields. What values a field
-//! may have is for the code of the format.
+//! (`fields!`). Integers are little-endian, without padding between fields. The code of the format
+//! checks the values.
 
 use core::mem;
 
@@ -11,10 +11,10 @@ pub(crate) trait Wire: Sized {
     /// Number of its bytes.
     const LEN: usize;
 
-    /// Writes it to the beginning of `out`, and leaves what is behind it. Panics without room.
+    /// Writes it to the beginning of `out`, and advances `out` behind it. Panics without room.
     fn put(self, out: &mut &mut [u8]);
 
-    /// Reads it from the beginning of `bytes`, and leaves what is behind it; `None` if there are
+    /// Reads it from the beginning of `bytes`, and advances `bytes` behind it; `None` if there are
     /// too few.
     fn take(bytes: &mut &[u8]) -> Option<Self>;
 
@@ -27,7 +27,7 @@ pub(crate) trait Wire: Sized {
         bytes
     }
 
-    /// Splits `bytes` into the value that they begin with, and what is behind it.
+    /// Splits `bytes` into the value at their beginning and the rest.
     #[inline]
     fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
         // The length is checked once.

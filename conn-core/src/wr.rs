@@ -1,12 +1,11 @@
 //! Work-request ids, selective signalling and send-queue accounting.
 //!
-//! A send queue completes its requests in the order in which they were posted, so
-//! one number tells what is complete: the id of the last completion seen. Requests
-//! need not all be *signalled* (produce a completion): one completion retires
-//! every request before it. But an unsignalled request keeps its slot of the send
-//! queue until a later signalled one has completed, so a queue filled with
-//! unsignalled requests would never move again. [`SendTracker`] hands out ids,
-//! decides which are signalled, and counts slots.
+//! A send queue completes its requests in the order of their posting, so one number tells which are
+//! complete: the id of the last completion. Requests need not all be *signalled* (produce a
+//! completion): one completion retires every request before it. But an unsignalled request keeps
+//! its slot of the send queue until a later signalled one has completed, so a queue full of
+//! unsignalled requests would stall. [`SendTracker`] hands out ids, decides which are signalled,
+//! and counts slots.
 //!
 //! ```text
 //!            completed          next
@@ -15,10 +14,10 @@
 //!   `--- retired --'`-outstanding-'      next - 1 - completed <= depth
 //! ```
 //!
-//! Why it cannot stall: every id that is a multiple of the signalling interval is
-//! signalled, and the interval is at most the number of data slots. A queue that is
-//! full for a class holds at least as many consecutive ids as it has data slots,
-//! hence a multiple of the interval, hence a request whose completion will come.
+//! It cannot stall: every id that is a multiple of the signalling interval is signalled, and the
+//! interval is at most the number of data slots. A queue that is full for a class holds at least as
+//! many consecutive ids as it has data slots, hence a multiple of the interval, hence a signalled
+//! request.
 
 mod config;
 #[cfg(any(test, feature = "oracle"))]
@@ -54,7 +53,7 @@ pub enum WrClass {
 pub struct Planned {
     /// Its id, to be posted as the `wr_id`.
     pub id: WrId,
-    /// True if a completion is to be asked for.
+    /// True if the request has to ask for a completion.
     pub signalled: bool,
 }
 
@@ -220,9 +219,9 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
         self.available(class).min(turn as u32)
     }
 
-    /// Plans `n` requests that follow one another, of which none but the last is
-    /// signalled: what [`plan`](Self::plan) does `n` times. Returns the last one's id, and
-    /// whether it is signalled; with `n == 0`, the id of the last one before.
+    /// Plans `n` consecutive requests, as `n` calls of [`plan`](Self::plan); only the last one may
+    /// be signalled. Returns its id, and whether it is signalled; with `n == 0`, the id of the last
+    /// request before.
     ///
     /// # Errors
     /// [`SendQueueFull`] when `n` is more than a [`run`](Self::run).
@@ -263,8 +262,8 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
         Ok(Planned { id: WrId(id), signalled: regular || forced })
     }
 
-    /// Takes back the requests from `first` on, which a failed post has not posted:
-    /// the state is again what it was before they were planned. Returns how many.
+    /// Takes back the requests from `first` on, which a failed post has not posted: restores the
+    /// state before they were planned. Returns their number.
     ///
     /// # Errors
     /// When `first` is neither outstanding nor the next id.
@@ -298,10 +297,10 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
         self.recorded += 1;
     }
 
-    /// Takes out what was noted of the requests `from .. to`.
+    /// Removes the records of the requests `from .. to`.
     #[inline]
     fn forget(&mut self, from: u64, to: u64) {
-        // Nearly always there is nothing: one look, whatever their number.
+        // Usually nothing is recorded: one comparison for any number of requests.
         let mut id = from;
         while self.recorded > 0 && id < to {
             if self.is_recorded(id) {

@@ -1,4 +1,4 @@
-//! An initiator whose Hello is complete.
+//! An initiator with a complete Hello.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -16,7 +16,7 @@ use crate::handshake::{Arriving, Exchange, HELLO_LIMIT, HandshakeError};
 /// clients costs no more memory than this, and does not hold up the others.
 const MAX_PENDING: usize = 64;
 
-/// The pending connections, whose Hellos are incomplete, oldest first.
+/// The pending connections, with incomplete Hellos, oldest first.
 #[derive(Debug)]
 pub(super) struct PendingConnections {
     protocol: ProtocolId,
@@ -57,7 +57,7 @@ impl Poller {
     pub(super) fn wait(&self, time: Duration) -> io::Result<()> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(1);
         match host::fd::epoll_wait(&self.0, &mut events, Some(time)) {
-            // An interrupted sleep is one that ends early: the caller looks again.
+            // An interrupted sleep ends early: the caller polls again.
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(e.into()),
         }
@@ -79,7 +79,7 @@ impl PendingConnections {
             match tcp.accept() {
                 Ok((stream, from)) => self.add(stream, from, poller),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                // The client has closed it again.
+                // The client has closed the connection.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),

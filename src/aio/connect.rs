@@ -31,9 +31,10 @@ impl<P: Protocol> From<protocol::Connection<P>> for Connection<P> {
     }
 }
 
-/// As [`connect`](crate::connect()), to any address that `tokio::net::TcpStream::connect` takes. The handshake is on a thread of the runtime for blocking
-/// work; if the future is dropped, it continues for [`TIME_LIMIT`](crate::handshake::TIME_LIMIT) at
-/// most, and what it has connected is closed.
+/// As [`connect`](crate::connect()), to any address that `tokio::net::TcpStream::connect` takes.
+/// The handshake runs on a thread of the runtime for blocking work. If the future is dropped, it
+/// continues for [`TIME_LIMIT`](crate::handshake::TIME_LIMIT) at most, and its connection is
+/// closed.
 ///
 /// # Errors
 /// [`ConnectError`].
@@ -91,7 +92,7 @@ impl<P: Protocol> Listener<P> {
             if let Some(incoming) = self.listener.next_timeout(Duration::ZERO)? {
                 return Ok(Incoming { incoming });
             }
-            // A client that is silent for too long makes nothing readable.
+            // The time limit of a silent client makes no descriptor readable.
             let readable = self.readable.became_readable();
             if let Ok(readable) = tokio::time::timeout(HELLO_LIMIT, readable).await {
                 readable.map_err(system)?;

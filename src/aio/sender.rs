@@ -13,8 +13,8 @@ use crate::ticket::Ticket;
 
 /// A sending half on a tokio runtime.
 ///
-/// Dropping it says goodbye on a thread of the runtime for blocking work;
-/// [`close`](Sender::close) waits for that, and says what became of it.
+/// Dropping it says goodbye on a thread of the runtime for blocking work; [`close`](Sender::close)
+/// waits for that, and returns the result.
 #[derive(Debug)]
 pub struct Sender<S: SendHalf + 'static> {
     /// Here until it is closed or dropped.
@@ -105,7 +105,7 @@ impl<S: SendHalf + 'static> Sender<S> {
         self.poll_with(cx, |half| in_time(half.wait_all_timeout(Duration::ZERO)))
     }
 
-    /// Sends what was accepted and is still being gathered, as [`SendHalf::flush`]. Cancel-safe.
+    /// Sends gathered messages, as [`SendHalf::flush`]. Cancel-safe.
     ///
     /// # Errors
     /// As [`SendHalf::flush`].
@@ -113,8 +113,7 @@ impl<S: SendHalf + 'static> Sender<S> {
         std::future::poll_fn(|cx| self.poll_flush(cx)).await
     }
 
-    /// Sends what is gathered, if there is room for it; else the task is woken when it is worth to
-    /// try again.
+    /// Sends gathered messages, if there is room; else the task is woken for the next try.
     ///
     /// # Errors
     /// As [`flush`](Sender::flush).
@@ -122,9 +121,9 @@ impl<S: SendHalf + 'static> Sender<S> {
         self.poll_with(cx, |half| in_time(half.flush_timeout(Duration::ZERO)))
     }
 
-    /// Delivers what was accepted, says goodbye and ends the half, as [`SendHalf::close`]. The
-    /// goodbye is said on a thread of the runtime for blocking work. If the future is dropped, the
-    /// half is as well.
+    /// Delivers accepted messages, says goodbye and ends the half, as [`SendHalf::close`]. The
+    /// goodbye runs on a thread of the runtime for blocking work. Dropping the future drops the
+    /// half.
     ///
     /// # Errors
     /// As [`SendHalf::close`].
@@ -139,7 +138,7 @@ impl<S: SendHalf + 'static> Sender<S> {
     /// As [`close`](Sender::close).
     pub fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
         if self.half.is_some() {
-            // An error is that of the close, too, unless all is well all the same.
+            // The close returns the same error, unless it succeeds.
             let _ = ready!(self.poll_all(cx));
         }
         if let Some(half) = self.half.take() {
@@ -181,8 +180,8 @@ impl<S: SendHalf + 'static> Sender<S> {
         };
         ready!(waiter.poll_turn(cx));
         loop {
-            // The outcomes are told apart here: a whole result that is handed on is copied as
-            // bytes, which waits for every store before it (a third of the time of a send).
+            // The outcomes are matched here: a whole result that is passed on is copied as bytes,
+            // which waits for every store before it (a third of the time of a send).
             match attempt(half) {
                 Ok(Some(done)) => {
                     waiter.found();

@@ -21,8 +21,8 @@ pub(super) struct Waiter {
     armed_at: Option<Instant>,
     /// A copy of the half's own descriptor, which is always the same one.
     descriptor: Option<Readable>,
-    /// For a half that no event tells of what it waits for. (The runtime's timers have a
-    /// resolution of a millisecond.)
+    /// For a half that waits without an event. (The runtime's timers have a resolution of a
+    /// millisecond.)
     timer: Option<Readable>,
     /// Looks since something was found.
     looks: u32,
@@ -35,8 +35,8 @@ pub(super) struct Waiter {
 impl Waiter {
     /// Times that a task may find something before it lets others run.
     const STREAK: u32 = 64;
-    /// A half that no event tells of what it waits for sleeps for this part of the time that it has
-    /// waited, up to what its [`Arm::Poll`] says: it is late by no more than that.
+    /// A half that waits without an event sleeps for this part of the time that it has waited, up
+    /// to the limit of its [`Arm::Poll`]: it is late by no more than that.
     const NAPS: u32 = 4;
     /// The shortest such sleep.
     const FIRST_NAP: Duration = Duration::from_micros(5);
@@ -74,9 +74,9 @@ impl Waiter {
         Poll::Pending
     }
 
-    /// As [`give_way`](Self::give_way), and the runtime looks what the system has for other tasks,
-    /// which is a system call. The runtime rarely does so on its own while a task can run, and what
-    /// this one waits for may be on the way through such a task.
+    /// As [`give_way`](Self::give_way), and the runtime polls the system for events of other tasks,
+    /// which is a system call. While a task can run, the runtime rarely does so on its own, and
+    /// this task may wait for one of those tasks.
     fn give_way_to_events<T>(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         self.streak = 0;
         // Pending: the runtime has taken the waker.
@@ -84,7 +84,7 @@ impl Waiter {
         Poll::Pending
     }
 
-    /// Nothing was found: ready when it is worth to look again.
+    /// Waits after a look that found nothing: ready for the next look.
     pub(super) fn poll<'h, E: From<CloseReason>>(
         &mut self,
         cx: &mut Context<'_>,
@@ -124,10 +124,10 @@ impl Waiter {
 /// Looks that find nothing before the half is armed, which takes system calls. Between two looks
 /// the task lets others run, which may be its peer.
 ///
-/// A look takes some 0.1 µs (one that also flushes or drains several, so time bounds them, too),
-/// and a sleep several: a half whose sleeps are short looks for longer, until it sleeps no more.
-/// One with long sleeps soon looks for no longer than at first, as many of them on a thread would
-/// have no time for anything else.
+/// A look takes about 0.1 µs, and a sleep several. A look that also flushes or drains takes
+/// several, too, so there is a limit on their time. A half with short sleeps polls for longer,
+/// until it sleeps no more. One with long sleeps soon polls as briefly as at first: many such
+/// halves on a thread would leave no time for other tasks.
 #[derive(Debug)]
 struct Patience {
     looks: u32,
@@ -135,8 +135,8 @@ struct Patience {
 
 impl Patience {
     const LEAST: u32 = 4;
-    /// The look behind which the runtime looks what the system has, as behind each that has twice
-    /// the number of the last such one.
+    /// The first look after which the runtime polls the system; the next ones are at each doubling
+    /// of this number.
     const FIRST_EVENTS: u32 = 8;
     const MOST: u32 = 512;
     /// A sleep that more looks would have saved: they would take no longer.

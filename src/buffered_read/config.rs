@@ -34,23 +34,24 @@ pub struct Config {
     /// The largest ring of a peer that this end receives from, in bytes: it makes one of
     /// the same size.
     pub peer_ring_bytes: u64,
-    /// The longest READ, in bytes, at least 8: what has landed is handed out while the
-    /// rest is on its way.
+    /// The longest READ, in bytes, at least 8: landed messages are handed out while the rest is in
+    /// flight.
     pub max_read_bytes: u32,
     /// READs of data on their way at once, 1 to 16.
     pub reads: u32,
-    /// True to read data while messages are still to be handed out, where READs take time of their
-    /// own (not where the device executes them inside the post, as `soft0`). Otherwise one READ
-    /// follows the other, each when nothing is left: the protocol without its future work.
+    /// True to read data while messages wait to be handed out. Has no effect with a device that
+    /// executes READs inside the post, as `soft0`. If false, a READ is posted only when no message
+    /// is left: the protocol without its future work.
     pub prefetch: bool,
-    /// Freed bytes that are worth telling the sender; 0 chooses a quarter of the ring. A
-    /// sender that may be waiting is told of any freed bytes at once.
+    /// Freed bytes after which the head is written to the sender; 0 chooses a quarter of the ring.
+    /// A sender that may be waiting gets the head after any free.
     pub head_threshold: u64,
-    /// Looks at the tail that find nothing, until the sender is told of every freed byte.
+    /// READs of the tail without news, until the head is written to the sender for every freed
+    /// byte.
     pub head_update_polls: u32,
-    /// Bytes that are worth a READ of their own while the sender keeps sending: fewer are
-    /// left to gather until a look at the tail finds that it has paused. Each READ of a line
-    /// of memory that is being filled holds the sender up. 0 reads whatever there is.
+    /// Fewest bytes for a READ while the sender keeps sending: fewer are left to gather until a
+    /// READ of the tail finds that it has paused. Each READ of a cache line that is being filled
+    /// delays the sender. 0 reads any number of bytes.
     pub gather_bytes: u64,
     /// Messages of one peer from the oldest that is held to the newest, at most: a power of
     /// two; beyond it, the next one is received when the oldest was freed. 0 chooses one for
@@ -122,7 +123,8 @@ impl Config {
     pub(super) fn reader(&self, geometry: &Geometry) -> ReaderConfig {
         let head_threshold = chosen(self.head_threshold, geometry.capacity() / 4);
         let fetch = FetchConfig { max_read_bytes: self.max_read_bytes, reads: self.reads };
-        // A sender that waits for room has paused; it need not wait for that to be seen.
+        // A sender that waits for room has paused; it need not wait until a READ of the tail shows
+        // it.
         let gather = self.gather_bytes.min(geometry.capacity() / 8);
         let (prefetch, head_update_polls) = (self.prefetch, self.head_update_polls);
         ReaderConfig { head_threshold, fetch, prefetch, head_update_polls, gather }

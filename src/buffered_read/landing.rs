@@ -2,26 +2,26 @@
 
 use verbs_safe::{LandError, LandingRing, RemoteSpan, SendFlags, SendQueue, SharedLandingRing};
 
-/// The flags of a request whose completion is visible.
+/// The flags of a signalled request.
 pub(super) const SIGNALLED: SendFlags =
     SendFlags { signalled: true, solicited: false, fence: false };
 
 /// A ring that READs land in: of one thread that receives, or of several.
 pub trait ReadRing {
-    /// Stages a READ whose completion is seen: see [`LandingRing::stage_read`].
+    /// Stages a signalled READ: see [`LandingRing::stage_read`].
     fn read(&mut self, queue: &mut SendQueue, len: u32, from: RemoteSpan) -> Result<(), LandError>;
 
-    /// Takes in what has landed, of records that were sent up to `tail`.
+    /// Takes in landed records, of those sent up to `tail`.
     fn land(&mut self, queue: &SendQueue, tail: u64);
 
-    /// Up to where all has landed.
+    /// Position up to which all bytes have landed.
     fn landed(&self) -> u64;
 
-    /// Up to where other threads have claimed records, if they do; no less than what was
-    /// freed before.
+    /// Position up to which other threads have claimed records, if the ring is shared; at least the
+    /// freed position.
     fn claimed(&self) -> Option<u64>;
 
-    /// Up to where all was freed.
+    /// Position up to which all bytes were freed.
     fn freed(&mut self) -> u64;
 
     /// The word at a position that has landed and was not freed.

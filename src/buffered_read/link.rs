@@ -1,4 +1,4 @@
-//! A receiver's side of one queue pair: what it reads, where it lands, how it ends.
+//! A receiver's side of one queue pair: its READs, its landing ring, its end.
 
 mod requests;
 mod sleep;
@@ -27,7 +27,7 @@ pub(super) const WORDS_BYTES: u32 = checked_bytes(2) as u32;
 // Both words go with one write.
 const _: () = assert!(TAKEN_AT == HEAD_AT + 8);
 
-/// Counters of what a receiver has done so far.
+/// Counters of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -43,7 +43,7 @@ pub struct ReceiverStats {
     pub read_bytes: u64,
     /// READs of a tail.
     pub tail_reads: u64,
-    /// WRITEs that told a sender how far its ring is free.
+    /// WRITEs of a head to a sender.
     pub heads_written: u64,
 }
 
@@ -105,10 +105,10 @@ impl Drop for Passing<'_> {
 /// A record to be handed out: the position of its payload, and the record itself.
 type TakenRecord = (u64, Record);
 
-/// Completions polled at a time: what a link has on its way.
+/// Completions polled at a time: the requests that a link has in flight.
 pub(super) const POLL_BATCH: usize = 32;
-/// Rounds of posting and polling in one look: the tail, the data, and what came with
-/// them, where the device is that fast.
+/// Rounds of posting and polling in one look. On a fast device they bring the tail, the data, and
+/// the data behind the next tail.
 const ROUNDS: u32 = 3;
 /// Pauses of the processor between two looks at a tail: each look holds the sender up.
 const PAUSES: u32 = 16;
@@ -149,7 +149,7 @@ impl BufferedReadLink {
         }
         match ring.share(*reader.ring().geometry()) {
             Ok((mut ring, claims)) => {
-                // What had landed before is known from the beginning.
+                // Records that landed before can be claimed from the beginning.
                 ring.land(&queue, reader.ring().tail());
                 Ok((with!(ring), claims))
             }
@@ -193,8 +193,8 @@ impl BufferedReadLink {
         }
     }
 
-    /// Shows the messages that have landed to `each`, and frees them; how many, and how many
-    /// bytes they had.
+    /// Shows landed messages to `each`, and frees them; returns their number, and how many bytes
+    /// they had.
     #[inline]
     pub(super) fn for_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> (u64, u64) {
         let (mut count, mut bytes) = (0, 0);
@@ -227,8 +227,7 @@ impl BufferedReadLink {
         }
     }
 
-    /// The ring does not lend what the machine gives out: a bug of ours, after which
-    /// nothing is certain.
+    /// Ends the link: the ring does not lend a record of the machine. This is a bug of ours.
     #[cold]
     fn internal_error(&mut self) -> Option<RingBytes> {
         debug_assert!(false, "the ring and the machine have different books");
@@ -254,7 +253,7 @@ impl<R: ReadRing> BufferedReadLink<R> {
             self.take_in_frees();
             let is_hungry = !self.has_whole();
             if self.ended.is_some() {
-                // What landed before it failed is handed out first.
+                // Messages that landed before the failure are handed out first.
                 return !is_hungry && self.ring.can_lend();
             }
             if is_hungry {
@@ -370,7 +369,7 @@ fn take_completion(
     }
 }
 
-/// A wake-up has come. Its buffer is posted again with the next request for one.
+/// Takes a wake-up. Its buffer is reposted with the next request for one.
 fn take_wake_up(
     reader: &mut Reader,
     wake_ups: &mut RecvQueue<()>,
@@ -384,8 +383,8 @@ fn take_wake_up(
 
 /// Ending.
 impl<R: ReadRing> BufferedReadLink<R> {
-    /// Ends the link; the first reason is kept. A sender that has sent its FIN, and was told
-    /// that all was read, may go before its device has answered us: that is a close.
+    /// Ends the link; the first reason is kept. A sender that has sent FIN and received SEEN may
+    /// leave before its device has answered us: that is a close.
     pub(super) fn fail(&mut self, reason: CloseReason) {
         let is_said = self.reader.state() == ReaderState::Ended;
         let reason = match reason {
@@ -409,7 +408,7 @@ impl<R: ReadRing> BufferedReadLink<R> {
         self.ended.as_ref()
     }
 
-    /// Returns the reason why nothing more will land, if there is one; what has landed may still be
+    /// Returns the reason why nothing more will land, if there is one. Landed messages may still be
     /// handed out.
     pub(super) fn end_of_landing(&self) -> Option<CloseReason> {
         let is_all = self.reader.state() == ReaderState::Ended;
@@ -424,7 +423,7 @@ impl<R: ReadRing> BufferedReadLink<R> {
     /// Reports whether nothing more is on its way, or ever will be.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.collect();
-        // Requests that found no room before: STOP, behind heads that were on their way.
+        // Posts requests that found no room before: STOP, behind heads in flight.
         if self.ended.is_none() {
             self.post();
         }

@@ -5,13 +5,11 @@ use verbs_safe::RingBytes;
 use crate::half::received_message;
 use crate::peer::Peer;
 
-/// A received message: derefs to its bytes, which lie where they have landed, in the
-/// receiver's ring.
+/// A received message: derefs to its bytes, which stay in the receiver's ring.
 ///
-/// Dropping it frees them, from any thread and in any order; the sender has their room
-/// again when all that came before is free, too.
-/// [`Receiver::free`](crate::RecvHalf::free) costs less. A message may outlive its
-/// receiver.
+/// Dropping it frees them, from any thread and in any order; the sender gets their room back when
+/// all earlier messages are free, too. [`Receiver::free`](crate::RecvHalf::free) costs less. A
+/// message may outlive its receiver.
 #[derive(Debug)]
 pub struct Message {
     pub(super) bytes: RingBytes,

@@ -5,7 +5,7 @@
 //! 2. [`send`](crate::SendHalf::send) copies; [`reserve`](crate::SendHalf::reserve) lends room to be filled in
 //!    place, which [`commit`](crate::Room::commit) sends.
 //! 3. [`recv`](crate::RecvHalf::recv) gives a [`Message`] that derefs to its bytes;
-//!    [`try_recv_each`](crate::RecvHalf::try_recv_each) shows all that there is.
+//!    [`try_recv_each`](crate::RecvHalf::try_recv_each) shows all messages that have arrived.
 //! 4. Several threads share an end by [`Sender::into_shared`] and [`Receiver::into_shared`].
 //!
 //! ```text
@@ -15,22 +15,21 @@
 //!   head, landed           <------ WRITE ----------        v
 //! ```
 //!
-//! The sender is passive: to send is to copy a message into a ring and to publish how far
-//! it is filled. The receiver reads that, then all that is there, in READs that bring many
-//! small messages at once; it hands them out where they have landed, and writes back how far
-//! they were freed. So the rate of small messages is the highest of all connections, and
-//! messages of all sizes go without slots of a fixed size; the latency is that of two READs,
-//! or of one while messages flow, since each posting of READs brings the tail along.
+//! The sender is passive: it copies a message into its ring and publishes the tail. The receiver
+//! READs the tail, then all published records, so that one READ brings many small messages. It
+//! hands them out in place, and writes the head back. So the rate of small messages is the highest
+//! of all connections, and messages of any size need no slots of a fixed size. The latency is that
+//! of two READs, or of one while messages flow, since each post of READs includes the tail.
 //!
 //! A connection is duplex: two one-way halves, each with a queue pair, a ring and a
 //! completion queue of its own. A [`Receiver`] may have many senders ([`join`](crate::join)),
 //! which take turns.
 //!
-//! A receiver looks for messages. One that waits for long ([`Common::wait`](crate::Common::wait)) asks its senders
-//! for a wake-up and sleeps: a sender that finds the request when it has published a message
-//! posts one empty SEND. The sender looks for it without a memory barrier, so a wake-up may be
-//! missed once in a while; therefore no sleep is longer than [`Config::max_sleep`]. The threads
-//! of a [`SharedReceiver`] are not woken: they look every now and then.
+//! A receiver polls for messages. After a long wait ([`Common::wait`](crate::Common::wait)) it
+//! requests a wake-up of its senders and sleeps: a sender that finds the request after it has
+//! published a message posts one empty SEND. The sender checks for the request without a memory
+//! barrier, so it may rarely miss one; therefore no sleep is longer than [`Config::max_sleep`]. The
+//! threads of a [`SharedReceiver`] are not woken: they poll periodically.
 
 mod config;
 mod landing;

@@ -44,13 +44,15 @@ pub struct Receiver {
     max_peers: u32,
     common: Common,
     arming: Arming,
-    /// Until then the first try after an [arming](RecvHalf::arm) looks at no tail, if nothing has
-    /// come: else each READ of a tail would wake the program, which would have the tail read again.
+    /// Until then the first try after an [arming](RecvHalf::arm) READs no tail if nothing has
+    /// arrived: otherwise each READ of a tail would wake the program, which would READ the tail
+    /// again.
     quiet: Option<Deadline>,
     /// Rounds in which the tails of peers that rest are read as well.
     rounds: ProbeRounds,
     losses: Losses,
-    /// There was a try since then: a program that polls does not wait for the descriptor.
+    /// True if there was a try since the arming: a program that polls does not wait for the
+    /// descriptor.
     has_tried: bool,
     max_sleep: Duration,
     /// Its messages, and the work of links that have gone.
@@ -89,7 +91,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the counters of what was done so far, for the senders that have gone as well.
+    /// Returns the counters, which include senders that have left.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let links = self.links.iter().flatten().map(|link| &**link);
@@ -254,7 +256,7 @@ impl Receiver {
         let descriptors: Vec<BorrowedFd<'_>> = others.iter().map(AsFd::as_fd).collect();
         let until = Deadline::after(time.min(self.max_sleep));
         let device = |e: WaitError| RecvError::Ended(CloseReason::Device(e.to_string()));
-        // Armed before the second look, so that what comes after it wakes us.
+        // Armed before the second look, so that later arrivals wake us.
         while self.prepare_sleep() {
             let armed: Vec<_> = channels.iter().map(|channel| self.arm_links(channel)).collect();
             if !self.prepare_sleep() {
@@ -282,7 +284,7 @@ impl Receiver {
 
     /// Prepares every link for a sleep; false when one of them has work.
     fn prepare_sleep(&mut self) -> bool {
-        // All of them: what is not posted now is not posted before the sleep is over.
+        // All links: a request that is not posted now is not posted until the sleep is over.
         let mut is_ready = true;
         for link in self.links.iter_mut().flatten() {
             is_ready &= link.prepare_sleep();
@@ -315,7 +317,7 @@ impl Receiver {
     }
 }
 
-/// Waits for what `try_recv` receives, and sleeps in between.
+/// Calls `try_recv` until it receives, and sleeps in between.
 fn recv_until<R, T>(
     receiver: &mut R,
     mut idle: Idle,
@@ -350,8 +352,8 @@ impl Receiver {
             self.let_go();
             return Err(RecvError::Empty);
         }
-        // The rest of this round, and one whole round. On a shared processor no sender runs
-        // between two looks, so that a second one is for links that are behind only.
+        // Finishes this round, and serves one whole round. On a shared processor no sender runs
+        // between two looks, so only links that are behind get a second one.
         let looks_once = self.turns.is_new_round() && shares_processor();
         let mut rounds = 0;
         while rounds < 2 {
@@ -379,7 +381,7 @@ impl Receiver {
         Err(if is_over { self.losses.end(self.next_peer) } else { RecvError::Empty })
     }
 
-    /// True if nothing has come since a descriptor was armed.
+    /// True if nothing has arrived since a descriptor was armed.
     #[inline]
     fn is_quiet(&mut self) -> bool {
         let Some(quiet) = self.quiet.take() else { return false };

@@ -26,7 +26,7 @@ use crate::wait::Deadline;
 
 pub use shared::SharedSender;
 
-/// Counters of what a sender has done so far.
+/// Counters of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -34,8 +34,8 @@ pub struct SenderStats {
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Work requests posted: wake-ups of a receiver that has asked for one before it slept,
-    /// and questions after a peer of which nothing was heard. Nothing else.
+    /// Work requests posted: only wake-ups for a sleeping receiver that has asked for one, and
+    /// probes of a silent peer.
     pub work_requests: u64,
     /// Times that a message had to wait for room.
     pub stalls: u64,
@@ -43,13 +43,12 @@ pub struct SenderStats {
 
 /// The sending half of a connection: a ring, and one thread that fills it.
 ///
-/// To send is to copy a message into the ring, and to publish how far it is filled: the
-/// sender's queue pair has nothing posted, and its completion queue nothing in it. The
+/// It copies a message into the ring and publishes the tail: no work request and no completion. The
 /// receiver reads the ring.
 ///
-/// Dropping a sender waits until the receiver has read all, for at most
-/// [`linger`](crate::Common::linger), for the ring goes with it; [`close`](Sender::close) does the
-/// same and tells how it went.
+/// Dropping a sender frees the ring, so it first waits until the receiver has read all, for at most
+/// [`linger`](crate::Common::linger). [`close`](Sender::close) does the same and returns the
+/// result.
 #[derive(Debug)]
 pub struct Sender {
     half: Half,
@@ -65,7 +64,7 @@ pub struct Sender {
     stats: SenderStats,
 }
 
-/// A receiver's state: its head, up to where all has landed, and whether it has seen the end.
+/// A receiver's state: its head, its landed position, and whether it has seen the end.
 type ReceiverSnapshot = (u64, u64, bool);
 
 /// Making, inspecting.
@@ -94,7 +93,7 @@ impl Sender {
         }
     }
 
-    /// Returns the counters of what was done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         SenderStats { work_requests: self.half.posting.posted_total(), ..self.stats }
@@ -133,7 +132,7 @@ impl SendHalf for Sender {
         self.look().map(drop)
     }
 
-    /// Nothing tells of what the receiver writes.
+    /// No event announces the receiver's writes.
     fn arm(&mut self) -> Result<Arm<'_>, SendError> {
         self.wake_receiver_for_certain();
         self.arm_by(|_| Ok(true))
@@ -161,8 +160,8 @@ impl SendHalf for Sender {
 
 /// Sending.
 impl Sender {
-    /// As [`try_send`](Sender::try_send), filled in place: `fill` is given exactly `bytes`
-    /// bytes of the ring, which hold what an earlier message left.
+    /// As [`try_send`](Sender::try_send), filled in place: `fill` gets exactly `bytes` bytes of the
+    /// ring, with contents of an earlier message.
     ///
     /// # Errors
     /// As [`try_send`](Sender::try_send); `fill` is then not called.
@@ -230,10 +229,10 @@ impl Sender {
     /// Distance ahead, in bytes, at which the ring's cache lines are requested.
     const AHEAD: usize = 1024;
 
-    /// Accepts a message for which there is room, as far as was looked at.
-    // An answer of few words: one with an error in it would go through memory, from where it
-    // is loaded in wider pieces than it was stored in. A processor does that when all earlier
-    // stores are done, among which are those to lines that the receiver's has.
+    /// Accepts a message if there is room by the last known head.
+    // Returns few words: a result with an error would go through memory, and be loaded in wider
+    // pieces than it was stored in. Such a load waits for all earlier stores, also those to cache
+    // lines that the receiver's processor has.
     #[inline(always)]
     fn accept(&mut self, message: &[u8]) -> Option<Ticket> {
         let len = u32::try_from(message.len()).ok()?;
@@ -293,7 +292,7 @@ impl Sender {
         })
     }
 
-    /// Publishes the first `len` bytes of what was granted; `None` if that has ended the half.
+    /// Publishes the first `len` bytes of the grant; `None` if that has ended the half.
     #[inline(always)]
     fn commit(&mut self, grant: Grant, len: u32) -> Option<Ticket> {
         let ticket = self.publish(grant, len);
@@ -326,8 +325,7 @@ impl Sender {
         Some(self.half.ticket(tail))
     }
 
-    /// The machine grants what the ring does not have: a bug of ours, after which nothing
-    /// is certain.
+    /// Ends the half: the machine grants bytes that the ring does not have. This is a bug of ours.
     #[cold]
     fn internal_error(&mut self) -> SendError {
         debug_assert!(false, "the machine and the ring have different books");
@@ -380,7 +378,7 @@ impl Sender {
                 Some(u64::from_le_bytes(*bytes.first_chunk()?))
             }
         });
-        // The ring is this end's own, and has a header wherever the machine knows of one.
+        // The ring is this end's own, and has all headers that the machine knows.
         debug_assert!(unacked.is_some(), "the machine and the ring have different books");
         CloseReason::by_peer(unacked.unwrap_or(1))
     }

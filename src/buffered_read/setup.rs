@@ -66,7 +66,7 @@ impl Protocol for BufferedRead {
         // The peer reads the tail and writes the head.
         let access = RemoteAccess { read: true, ..WRITES };
         let block = ControlBlock::new(device, &pd, access)?;
-        // Its completions are polled for, as nothing announces what the receiver writes: no thread
+        // Its completions are polled, because no event announces the receiver's writes: no thread
         // sleeps on them.
         let polled = Common { wait: WaitStrategy::Spin, ..config.common };
         let mut waiting = CqWaiting::create(device, SENDER_DEPTH, polled)?;
@@ -95,8 +95,8 @@ impl Protocol for BufferedRead {
     ) -> Result<NewLink, ConnectError> {
         receiver.check_vacancy()?;
         let pd = device.new_domain()?;
-        // The receiver's way of waiting, whatever the link's configuration: where it sleeps, a
-        // link without a channel would not wake it.
+        // The receiver's way of waiting, not that of the link's configuration: a link without a
+        // channel would not wake a sleeping receiver.
         let (cq, channel) = queue_on_one_of(&receiver.channels(), device, receiver.wait())?;
         let shape = QueuePairConfig {
             send_slots: MAX_WORDS as u32,
@@ -188,7 +188,7 @@ fn mirrored_or_plain<R>(
     let plain = RingShape { layout: Layout::Plain, ..shape }.geometry();
     let is_for_the_mirror = wanted.is_mirrored() && matches!(refused, RegisterError::Map(_));
     let (true, Ok(plain)) = (is_for_the_mirror, plain) else { return Err(refused) };
-    // Where there is no memory at all, the first reason is as good.
+    // If this fails, too, the first reason is returned.
     let Ok(ring) = make(&plain) else { return Err(refused) };
     tracing::warn!(why = %refused, "no mirrored memory for a ring: it is plain instead");
     Ok((ring, plain))

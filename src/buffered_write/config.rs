@@ -15,9 +15,9 @@ pub enum Tail {
     /// With the data, as the immediate of their last WRITE: one request a push, and a
     /// receiver that sleeps is woken by it.
     Immediate {
-        /// Receives that are posted for it: pushes that the sender may be ahead. The receiver
-        /// tells of taken ones by halves, so that a sender whose receiver pauses has half of them
-        /// at least.
+        /// Receives posted for it: the number of pushes that the sender may be ahead. The receiver
+        /// returns them in halves, so the sender has at least half of them when the receiver
+        /// pauses.
         window: u32,
     },
     /// By a WRITE of its own behind the data, which the receiver polls: two requests a push,
@@ -25,8 +25,8 @@ pub enum Tail {
     Written,
 }
 
-/// Policies of one end of a Buffered Write connection. The ends need not agree on them:
-/// what has to fit is exchanged when they connect.
+/// Policies of one end of a Buffered Write connection. The ends may differ: they exchange and check
+/// the common terms when they connect.
 ///
 /// ```
 /// use rdma_conn::buffered_write::{Config, Tail};
@@ -46,13 +46,12 @@ pub struct Config {
     pub max_peer_ring_bytes: u64,
     /// Way in which the peer's sender tells this end its tail.
     pub tail: Tail,
-    /// Gathered bytes that are pushed without being asked to; 0 pushes every message at once,
-    /// in the call that accepts it. What has gathered less than that is pushed by
-    /// [`flush`](crate::SendHalf::flush), and by every call that waits.
+    /// Gathered bytes that cause a push; 0 pushes every message at once, in the call that accepts
+    /// it. [`flush`](crate::SendHalf::flush), and every call that waits, pushes fewer.
     pub batch_bytes: u32,
     /// Work requests on their way at most.
     pub send_queue: u32,
-    /// Every so many requests ask for a completion; 0 chooses (a quarter of `send_queue`).
+    /// Interval of signalled requests; 0 chooses a quarter of `send_queue`.
     pub signal_every: u32,
     /// Pushes that travel inside their work request.
     pub inline: Inline,

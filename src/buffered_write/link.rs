@@ -115,7 +115,7 @@ impl BufferedWriteLink {
         self.block.tail_word() != self.seen
     }
 
-    /// Looks at the tail that the peer has written; whether something is new.
+    /// Polls the tail that the peer has written; returns true if it is new.
     #[inline]
     pub(super) fn look(&mut self) -> bool {
         self.is_news() && self.told().is_some_and(|tail| self.take_in(tail))
@@ -153,8 +153,8 @@ impl BufferedWriteLink {
         inline_record::get(line).map(|(told, inline)| SeenTail { word: line[0], told, inline })
     }
 
-    /// Takes the inline record of a new tail, if there is nothing else to hand out, and if all
-    /// is as it should be: else [`look`](Self::look) says what it is.
+    /// Takes the inline record of a new tail, if there is nothing else to hand out and the record
+    /// is valid. Otherwise [`look`](Self::look) takes the tail.
     #[inline]
     pub(super) fn take_inline(&mut self) -> Option<(InlineRecord, u32)> {
         if !self.is_news() || !self.is_open() || self.core.next_header().is_some() {
@@ -170,7 +170,7 @@ impl BufferedWriteLink {
         self.core.on_inline_tail(told, record.bytes()).ok()?;
         self.seen = line[0];
         self.hear();
-        // Nothing else is left, and its header is that of a message.
+        // No other record is left, and the header is that of a message.
         let Ok(Some(taken)) = self.core.take(record.header()) else {
             self.inline = Some(record);
             return None;
@@ -191,7 +191,7 @@ impl BufferedWriteLink {
             return;
         };
         for (nth, word) in record.words().iter().enumerate() {
-            // A record lies inside: one that does not is refused when it is taken.
+            // A record that does not lie inside is refused when it is taken.
             let _ = self.ring.store_u64(offset as usize + 8 * nth, word.to_le());
         }
     }
@@ -218,7 +218,7 @@ impl BufferedWriteLink {
         }));
     }
 
-    /// Takes a completion; whether there is something to hand out, or to report.
+    /// Takes a completion; returns true if there are messages to hand out, or an end to report.
     pub(super) fn arrive(&mut self, completion: Completion<'_>) -> bool {
         if completion.queue_id() == self.posting.queue_id() {
             let Err(reason) = self.posting.retire(&completion) else { return false };
@@ -252,7 +252,7 @@ impl BufferedWriteLink {
         true
     }
 
-    /// Nothing more arrives. What has come before is still to be handed out.
+    /// Ends the link: nothing more arrives. Messages that have arrived are still handed out.
     #[cold]
     pub(super) fn fail(&mut self, reason: CloseReason) {
         if !self.is_open() {
@@ -262,7 +262,7 @@ impl BufferedWriteLink {
             // The peer may have written more before it went.
             let _ = checked::last_look(|| self.told()).map(|tail| self.take_tail(tail));
         }
-        // A peer that has said goodbye need not take what is told to it then.
+        // A peer that has said goodbye need not acknowledge later updates.
         let reason = match reason {
             CloseReason::PeerLost(_) if self.core.has_heard_goodbye() => CloseReason::Closed,
             other => other,
@@ -280,8 +280,8 @@ impl BufferedWriteLink {
 
 /// Reporting to the peer.
 impl BufferedWriteLink {
-    /// Tells the sender how far this end has come, when that is due; whether nothing is due
-    /// any more. Where the send queue is full, it is still due.
+    /// Writes an update to the sender, if one is due; returns true if none is due any more. If the
+    /// send queue is full, it stays due.
     #[inline]
     pub(super) fn settle(&mut self) -> bool {
         match self.core.update_due() {
@@ -309,12 +309,12 @@ impl BufferedWriteLink {
         }
         self.core.mark_told(update);
         self.updates += 1;
-        // What fails ends the link.
+        // A failure ends the link.
         let _ = self.posting.post();
         true
     }
 
-    /// Says STOP, to a sender that has not said goodbye. So many messages were handed out.
+    /// Sends STOP after `taken` messages, to a sender that has not said goodbye.
     pub(super) fn stop(&mut self, taken: u64) {
         if self.is_open() && self.is_polled() {
             checked::last_look(|| self.told()).map(|tail| self.take_in(tail));

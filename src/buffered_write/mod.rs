@@ -18,10 +18,10 @@
 //! 2. [`send`](crate::SendHalf::send) copies; [`reserve`](crate::SendHalf::reserve) gives room to be filled in
 //!    place, which [`commit`](crate::Room::commit) sends.
 //! 3. [`recv`](crate::RecvHalf::recv) gives a [`Message`], a private copy that derefs to its bytes;
-//!    [`Receiver::recv_in_place`] shows a message where it lies in the ring.
+//!    [`Receiver::recv_in_place`] shows a message in the ring.
 //!
-//! A connection is duplex: two one-way halves, each with a queue pair and a completion queue
-//! of its own, so that each is usable by its own thread and the two share nothing.
+//! A connection is duplex: two one-way halves, each with a queue pair and a completion queue of its
+//! own. Each can have its own thread; the two share nothing.
 //!
 //! ```text
 //!        sender                                          receiver
@@ -33,20 +33,20 @@
 //!                             WRITE head
 //! ```
 //!
-//! The sender builds each message as a record in a ring of its own, and WRITEs whatever has
-//! gathered since the last push to the same place of the receiver's ring, in one request.
-//! Then it tells its tail. The receiver polls, copies what has come out of the ring, hands
-//! out the messages, and writes its head back into the sender's control block: a position
-//! that is the sender's credit. So messages may have any size up to that of the ring, small
-//! ones share requests without being delayed for it, and no receiver-not-ready ever occurs.
+//! The sender builds each message as a record in a ring of its own. One push WRITEs all records
+//! since the last push to the same place of the receiver's ring, in one request, and then the tail.
+//! The receiver polls, copies new records out of the ring, hands out the messages, and writes its
+//! head back into the sender's control block: the sender's credit. So messages may have any size up
+//! to that of the ring, small ones share requests without a delay, and receiver-not-ready never
+//! occurs.
 //!
-//! Where the tail is written, a lone message of up to 40 bytes goes in the cache line of the
-//! tail, and lands in the ring behind it: a receiver that waits for it polls one line
+//! Where the tail is written, a lone message of up to 40 bytes goes in the cache line of the tail,
+//! and afterwards to the ring: the receiver polls one line
 //! ([`inline_record`](conn_core::buffered_write::inline_record)).
 //!
-//! The peer can write to the ring at any time, also to what it has told. So messages are
-//! copied first and looked at then, and headers are trusted in the copy only: whatever the
-//! peer does, a message does not change once it was handed out.
+//! The peer can write to the ring at any time, also to published records. So messages are copied
+//! before they are parsed, and headers are trusted in the copy only: a hostile peer cannot change a
+//! message after it was handed out.
 
 mod config;
 mod link;

@@ -23,7 +23,7 @@ use crate::wait::Deadline;
 use crate::waiting::{CqWaiting, Waits};
 use taking::{InRing, Open, copy, take_from, take_in_place};
 
-/// Counters of what a receiver has done so far.
+/// Counters of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -33,7 +33,7 @@ pub struct ReceiverStats {
     pub bytes: u64,
     /// Work requests executed on the send queues: heads, keepalives.
     pub work_requests: u64,
-    /// Heads told.
+    /// Heads written to senders.
     pub heads_told: u64,
 }
 
@@ -54,8 +54,7 @@ pub struct Receiver {
     window: u32,
     chunks: CopyPool,
     open: Option<Open>,
-    /// Places of links whose tails are polled: the ones that were not silent for long, and
-    /// all of them.
+    /// Places of links with polled tails: those active lately, and all of them.
     hot: Vec<u32>,
     polled: Vec<u32>,
     /// Index of the polled link that is looked at next though it is not hot.
@@ -87,8 +86,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the counters of what was done so far, for the senders that are connected or were
-    /// last.
+    /// Returns the counters, for the senders that are connected or were last.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         self.places.iter().fold(self.stats, with_work_of)
@@ -210,10 +208,10 @@ impl RecvHalf for Receiver {
 
 /// Receiving.
 impl Receiver {
-    /// Receives the next message where it lies in the ring, if there is one now: `read` is
-    /// shown the peer that sent it, and its bytes; when it returns, their place is the
-    /// sender's again. That spares the copy, and frees messages one by one: worth it for large
-    /// ones of which little is read, or whose sender is trusted.
+    /// Receives the next message in the ring, if there is one: `read` gets the peer that sent it,
+    /// and a view of its bytes. When `read` returns, their place is the sender's again. This saves
+    /// the copy, but frees messages one by one: use it for large messages of which you read little,
+    /// or if you trust the sender.
     ///
     /// The sender can write to its place at any time, if it breaks the protocol: so the
     /// bytes are read by atomic loads. A caller that trusts the sender gets them as a slice
@@ -240,7 +238,7 @@ impl Receiver {
         read: impl FnOnce(Peer, SharedView<'_>) -> R,
     ) -> Result<R, RecvError> {
         let InRing { open, payload } = self.next_in_place()?;
-        // Should `read` panic: the next call that receives frees what is open.
+        // If `read` panics, the next call that receives frees the open message.
         let (at, len) = (payload.offset as usize, payload.len as usize);
         let place = self.places.get(open.place);
         let view = place.map(|place| (place.peer, place.link.ring.view(at, len)));
@@ -291,8 +289,7 @@ impl Receiver {
 
 /// Handing out.
 impl Receiver {
-    /// The place of the only link, if its tail is polled and nothing else is to be done: a link
-    /// waits for its turn only when there are several.
+    /// The place of the only link, if its tail is polled, no copy is open and no link is ready.
     #[inline]
     fn only_link(&self) -> Option<u32> {
         match self.polled[..] {
@@ -327,7 +324,7 @@ impl Receiver {
         }
     }
 
-    /// The next message of the open copy: where it lies there, and its peer. The copy is
+    /// Takes the next message of the open copy: its offset, its length and its peer. The copy is
     /// closed behind its last message.
     #[inline]
     fn next_record(&mut self) -> Option<(u32, u32, Peer)> {
@@ -352,7 +349,7 @@ impl Receiver {
     fn next_in_place(&mut self) -> Result<InRing, RecvError> {
         if let Some(Open { place: at, from, until }) = self.open {
             let place = self.places.get_mut(at);
-            // The rest of a copy lies in the ring, too; it is copied again if need be.
+            // The rest of the copy still lies in the ring, where it is taken in place.
             let rest =
                 place.filter(|place| (from..until).contains(&place.link.core.read_pointer()));
             if let Some(taken) = rest.and_then(|place| take_in_place(place, at)) {
@@ -401,7 +398,7 @@ impl Receiver {
     /// backlog does not keep the others waiting.
     const SERVES_PER_POLL: u32 = 64;
 
-    /// Opens what the next link has, or says why there is none.
+    /// Opens messages of the next ready link, or returns the reason why there are none.
     #[inline(never)]
     fn go_on(
         &mut self,
@@ -428,7 +425,7 @@ impl Receiver {
         }
     }
 
-    /// A link's turn: opens what it has, or reports its end; whether something is open.
+    /// Serves a link: opens its messages, or reports its end; returns true if messages are open.
     fn serve(
         &mut self,
         at: u32,

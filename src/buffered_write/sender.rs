@@ -23,7 +23,7 @@ use crate::ticket::Ticket;
 use crate::wait::Deadline;
 use crate::writing::Writing;
 
-/// Counters of what a sender has done so far.
+/// Counters of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -31,7 +31,7 @@ pub struct SenderStats {
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Pushes: what had gathered, and its tail.
+    /// Pushes: gathered records and their tail.
     pub pushes: u64,
     /// Bytes of records pushed, with their headers.
     pub pushed_bytes: u64,
@@ -43,14 +43,13 @@ pub struct SenderStats {
 
 /// The sending half of a connection: one queue pair, one completion queue, one thread.
 ///
-/// A message becomes a record in a ring of this end, and gets a [`Ticket`]. What has gathered
-/// there is written to the receiver's ring in one go: when
-/// [`batch_bytes`](Config::batch_bytes) have gathered, by [`flush`](Sender::flush), and by
-/// every call that waits.
+/// A message becomes a record in a ring of this end, and gets a [`Ticket`]. Gathered records are
+/// written to the receiver's ring at once: when there are [`batch_bytes`](Config::batch_bytes) of
+/// them, by [`flush`](Sender::flush), and by every call that waits.
 ///
-/// Dropping a sender delivers what was accepted and says goodbye, for at most
-/// [`linger`](crate::Common::linger); [`close`](Sender::close) does the same and tells how it went.
-/// A sender that has ended with an error says no goodbye.
+/// Dropping a sender delivers accepted messages and says goodbye, for at most
+/// [`linger`](crate::Common::linger); [`close`](Sender::close) does the same and returns the
+/// result. A sender that has ended with an error says no goodbye.
 #[derive(Debug)]
 pub struct Sender {
     /// Its messages are those that were pushed.
@@ -58,7 +57,7 @@ pub struct Sender {
     core: WriteSender,
     /// Records that were not pushed, skipped ones with them.
     records: u32,
-    /// Up to where records were written to the receiver's ring, maybe before they are pushed.
+    /// End of the records that were written to the receiver's ring, maybe before they are pushed.
     written: u64,
     /// The ring of this end, and its name in the send queue.
     staging: SharedRegion,
@@ -72,7 +71,7 @@ pub struct Sender {
     peer_tail: RemoteSpan,
     /// True if the receiver learns the tail from immediates.
     by_immediate: bool,
-    /// True if a short message goes by itself, when nothing else is to be pushed.
+    /// True if a short message goes by itself when no other record waits.
     posts_short: bool,
     config: Config,
     stats: SenderStats,
@@ -117,7 +116,7 @@ impl Sender {
         self.core.geometry().capacity()
     }
 
-    /// Returns the counters of what was done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         SenderStats { work_requests: self.writing.half.posting.posted_total(), ..self.stats }
@@ -209,8 +208,8 @@ impl Sender {
         }
     }
 
-    /// There seems to be no room, or it is time to look after the peer: looks how far the receiver
-    /// has come.
+    /// Slow path of a grant, without room or when a check of the peer is due: reads the receiver's
+    /// head first.
     #[cold]
     fn grant_late(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
         if self.writing.half.waiting.watch.has_ticked() {
@@ -240,7 +239,7 @@ impl Sender {
         Ok(grant)
     }
 
-    /// Makes a message of the first `bytes` bytes of what was granted.
+    /// Makes a message of the first `bytes` bytes of the grant.
     #[inline]
     fn commit(&mut self, grant: Grant, bytes: usize) -> Result<Ticket, SendError> {
         self.accept(grant, bytes)?;
@@ -262,7 +261,7 @@ impl Sender {
         self.writing.half.ticket(self.stats.messages)
     }
 
-    /// Makes a record of the first `bytes` bytes of what was granted, to be pushed.
+    /// Makes a record of the first `bytes` bytes of the grant, to be pushed.
     #[inline]
     fn accept(&mut self, grant: Grant, bytes: usize) -> Result<(), SendError> {
         let committed = self.make_record(grant, bytes)?;
@@ -270,12 +269,12 @@ impl Sender {
         Ok(())
     }
 
-    /// Makes a record, of which nothing is written yet.
-    // Always: what it returns passes through memory otherwise, for each short message.
+    /// Makes a record before its header is written.
+    // Always inlined: otherwise the result passes through memory for each short message.
     #[inline(always)]
     fn make_record(&mut self, grant: Grant, bytes: usize) -> Result<Committed, SendError> {
         let Ok(committed) = self.core.commit(grant, bytes as u32) else {
-            // The grant was given a moment ago, and the ring is not closed while it is lent.
+            // The grant is valid: it was just given, and the ring is not closed while it is lent.
             let ended = self.writing.half.posting.ended();
             return Err(ended.cloned().unwrap_or(CloseReason::Closed).into());
         };
@@ -296,7 +295,7 @@ impl Sender {
 
     #[inline]
     fn write_header(&self, header: Header) {
-        // A record's offset lies in the ring, whose memory is at least as long.
+        // A record's offset lies in the ring, and its memory is at least as long.
         let stored = self.staging.store_u64(header.offset as usize, header.word.to_le());
         debug_assert!(stored.is_ok());
     }

@@ -131,7 +131,7 @@ impl Protocol for BufferedWrite {
     }
 }
 
-/// The ring, of at most so many bytes, and the control block that the peer lets us write to.
+/// The ring, of at most `most` bytes, and the control block that the peer lets us write to.
 fn fitting(peer: &PeerHalf<HalfOffer>, most: u64) -> Result<(RingOffer, Place), ConnectError> {
     let HalfOffer { control: Some(control), ring: Some(ring) } = peer.terms else {
         return Err(unfit("it has no ring to write to"));

@@ -39,7 +39,7 @@ pub struct CounterError {
 }
 
 impl Counters {
-    /// Returns what was counted after `before`.
+    /// Returns the difference from `before`.
     ///
     /// ```
     /// let device = rdma_conn::device::soft()?;
@@ -76,9 +76,9 @@ impl Counters {
 }
 
 impl Device {
-    /// Reads the device's counters. The kernel looks at its own at most once in the
-    /// milliseconds that the file `hw_counters/lifespan` of the port names, 10 at first,
-    /// and gives out again what it saw.
+    /// Reads the device's counters. The kernel refreshes its own at most once in an interval, and
+    /// returns the cached values in between. The file `hw_counters/lifespan` of the port has the
+    /// interval in milliseconds, 10 by default.
     ///
     /// # Errors
     /// [`CounterError`] when the kernel does not show them.
@@ -117,7 +117,7 @@ fn of_port(dir: &Path) -> Counters {
 }
 
 fn soft(name: &str) -> Counters {
-    // A simulation that is no longer listed says nothing.
+    // A simulation that is no longer listed has no counters.
     let Some(counted) = soft_rnic::counters_of(name) else { return Counters::default() };
     Counters {
         work_requests: Some(counted.requests),

@@ -15,8 +15,8 @@ const LIST: u32 = 32;
 const ROUNDS: usize = 200;
 
 impl Device {
-    /// The least whole number by which the costs of a card, which the device takes, are to be
-    /// multiplied so that no call takes longer than it costs.
+    /// The least whole factor on a card's costs at which no call of the device takes longer than
+    /// its cost.
     pub(super) fn slowness(&self, costs: &CallCosts) -> Result<f64, DeviceError> {
         let failed = |e: &dyn std::fmt::Display| self.error("measure its operations", e);
         let context = self.context();
@@ -39,7 +39,7 @@ impl Device {
         let mut batch = CompletionBatch::new(2 * LIST as usize);
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
-            // One at a time, and all at a time.
+            // Alternately single requests and whole lists.
             let list = if round % 2 == 0 { 1 } else { LIST };
             let slots: Vec<u32> = (0..list).collect();
             slowest.time(costs.receive, list, || receives.post(&slots).map_err(|e| failed(&e)))?;
@@ -92,8 +92,8 @@ impl Slowest {
         self.0.push(time.as_nanos() as f64 / (call + f64::from(list) * each));
     }
 
-    /// That of most of them: what the machine does meanwhile makes the rest slower. At most what a
-    /// device may be told.
+    /// The factor that most of them need: other work of the machine slows down the rest. At most
+    /// the largest factor that a device accepts.
     fn factor(mut self) -> f64 {
         self.0.sort_by(f64::total_cmp);
         let most = self.0.len() * 9 / 10;

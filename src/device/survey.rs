@@ -1,4 +1,4 @@
-//! Survey of the devices on this machine, and of what keeps more from being used.
+//! Survey of the devices on this machine, and of obstacles to the use of others.
 
 use std::path::Path;
 
@@ -40,21 +40,21 @@ pub struct PortReport {
     pub attr: PortAttr,
     /// Its GID table, without empty entries.
     pub gids: Vec<GidEntry>,
-    /// The index that connections use unless told otherwise.
+    /// The index that connections use by default.
     pub chosen_gid: Option<u32>,
 }
 
-/// Something that is missing, and what to do about it.
+/// An obstacle to the use of a device, and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Obstacle {
-    /// Description of what is missing.
+    /// Description of the obstacle.
     pub what: String,
     /// Steps that remove the obstacle.
     pub remedy: String,
 }
 
-/// Looks at everything: never fails, because what fails is what it reports.
+/// Surveys all devices. Never fails: it reports failures as obstacles.
 ///
 /// ```
 /// let survey = rdma_conn::device::survey();

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// Pairs of addresses that are kept, at most.
 const KEPT: usize = 16;
 
-/// A peer whose address is not that of its stream.
+/// A peer with another address than its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Suspicion {
     /// The address that its device has.
@@ -41,7 +41,7 @@ pub(crate) fn look(own: &[u8; 16], ends: Option<(SocketAddr, SocketAddr)>, peer:
     }
 }
 
-/// Returns what was found about a peer of this address.
+/// Returns the suspicion about a peer of this address, if there is one.
 pub(super) fn about(gid: IpAddr) -> Option<Suspicion> {
     let known = SUSPICIONS.lock();
     known.iter().copied().find(|suspicion| suspicion.gid == gid)
@@ -55,7 +55,7 @@ impl Suspicion {
         gid: IpAddr,
     ) -> Option<Suspicion> {
         let (here, stream) = (here.ip().to_canonical(), there.ip().to_canonical());
-        // Within a machine nothing is translated.
+        // Addresses within a machine are not translated.
         if gid == stream || stream.is_loopback() || gid.is_unspecified() {
             return None;
         }

@@ -18,19 +18,17 @@ pub struct Config {
     /// Location of the acknowledgement signals, in the modes that have them: `Tail` needs
     /// buffers that were made with one.
     pub signal_at: SignalAt,
-    /// Longest message that is sent without a buffer of the program's
-    /// ([`SendHalf::send`](crate::SendHalf::send)), in bytes: it is copied into a registered
-    /// buffer of so many bytes, and read into another one. There are at most `window` of them,
-    /// times `max_peers` at a receiver, made when messages are first sent and received so. The
-    /// smaller one of both ends' holds.
+    /// Longest message of [`SendHalf::send`](crate::SendHalf::send), in bytes: it is copied into a
+    /// registered buffer of this size, and read into another one. A sender has at most `window` of
+    /// these buffers, and a receiver `window` times `max_peers`; they are made at first use. The
+    /// smaller value of both ends holds.
     pub message_bytes: u32,
-    /// Longest application data of a request, in bytes. A request is handed over inline
-    /// if the device takes so much.
+    /// Longest application data of a request, in bytes. A request goes inline if the device permits
+    /// its length.
     pub app_bytes: u32,
-    /// READs in flight, 1 to 255. What the devices at both ends permit limits it, too.
+    /// READs in flight, 1 to 255; also limited by the devices at both ends.
     pub reads: u8,
-    /// Longest READ in bytes; 0 is what the port permits. Longer messages are read in
-    /// parts.
+    /// Longest READ in bytes; 0 is the limit of the port. Longer messages are read in parts.
     pub max_read_bytes: u32,
     /// Messages that a count (or a SEND) waits for while READs are in flight; 0 chooses a
     /// quarter of the window.

@@ -30,7 +30,7 @@ impl FreedBuffers {
     }
 
     pub(super) fn give(&self, buffer: Option<Buffer>) {
-        // Dropped without the lock, if the receiver has gone.
+        // Dropped without the lock, if the receiver was dropped.
         let mut buffer = Some(buffer);
         if let Some(freed) = &mut *self.freed.lock() {
             freed.extend(buffer.take());
@@ -39,8 +39,8 @@ impl FreedBuffers {
     }
 }
 
-/// The buffers of one receiver. They are registered when they are first needed, so that a
-/// receiver whose user has buffers of his own takes no memory for them.
+/// The buffers of one receiver. They are registered when they are first needed, so that a receiver
+/// with buffers of the program takes no memory for them.
 #[derive(Debug)]
 pub(super) struct LandingBuffers {
     pd: ProtectionDomain,
@@ -80,14 +80,14 @@ impl LandingBuffers {
         if self.made == self.most {
             return Ok(None);
         }
-        // First of all: a message that was read is handed out, whatever memory lacks then.
+        // First of all, so that handing out a message that was read needs no more memory.
         self.home()?;
         match self.pd.register_buffer(self.buffer_bytes, BufferConfig::default()) {
             Ok(buffer) => {
                 self.made += 1;
                 Ok(Some(buffer))
             }
-            // It goes on with those that there are.
+            // Continues with the existing buffers.
             Err(e) if self.made > 0 => {
                 tracing::warn!(buffers = self.made, error = %e, "no more buffers for messages");
                 self.most = self.made;
@@ -97,7 +97,7 @@ impl LandingBuffers {
         }
     }
 
-    /// A buffer that is not used after all, or whose message was freed on this thread.
+    /// Takes back a buffer that was not used, or was freed on this thread.
     pub(super) fn put_back(&mut self, buffer: Buffer) {
         self.free.push(buffer);
     }
@@ -126,7 +126,7 @@ impl LandingBuffers {
         }
     }
 
-    /// So many buffers will not come back.
+    /// Notes that `buffers` buffers will not come back.
     pub(super) fn lost(&mut self, buffers: usize) {
         self.made -= buffers;
     }

@@ -41,7 +41,7 @@ pub struct DirectReadLink {
     landings: VecDeque<ReadInProgress>,
     /// READs in flight, in order.
     posted: VecDeque<WrId>,
-    /// Something has come from it since the last probe.
+    /// True if something has arrived from it since the last probe.
     pub(crate) heard: bool,
     /// Its end was reported.
     pub(crate) reported: bool,
@@ -86,7 +86,7 @@ pub(crate) struct Landed {
     pub(crate) ended: Option<CloseReason>,
 }
 
-/// A message that has come from the sender.
+/// A message from the sender.
 pub(crate) enum SenderMessage {
     Request(Arrived),
     Notice,
@@ -147,7 +147,7 @@ impl DirectReadLink {
 
     /// Ends the link; the first reason is kept.
     pub(crate) fn fail(&mut self, reason: CloseReason) {
-        // A sender that has said goodbye need not answer what is asked of it then.
+        // A sender that has said goodbye need not answer later requests.
         let reason = match reason {
             CloseReason::PeerLost(_) if self.is_over() => CloseReason::Closed,
             other => other,
@@ -155,9 +155,9 @@ impl DirectReadLink {
         self.posting.fail(reason);
     }
 
-    /// Reports whether its queue pair may be destroyed, now that all is done: the device has said,
-    /// before what had completed was taken, that it keeps no shared buffer, or has not said so for
-    /// the shorter of `linger` and [`SILENT_DEVICE`].
+    /// Reports whether its queue pair may be destroyed, now that all is done. That is so if the
+    /// device reported, before the last completions were polled, that it keeps no shared buffer; or
+    /// if it did not report it within the shorter of `linger` and [`SILENT_DEVICE`].
     pub(crate) fn keeps_no_buffer(&mut self, linger: Duration) -> bool {
         if self.recv.is_some() {
             return true;
@@ -172,7 +172,7 @@ impl DirectReadLink {
         if self.is_drained {
             return true;
         }
-        // What had completed before that is taken before the next look.
+        // Earlier completions are polled before the next call.
         self.is_drained = self.posting.qp().has_reached_last_wqe().unwrap_or(false);
         self.is_unaccounted = !self.is_drained && goes_by.has_passed(host::time::now());
         self.is_unaccounted
@@ -204,7 +204,7 @@ impl DirectReadLink {
         if request.signal.is_some() != self.reads.config().ack.signals() {
             return Err(BadRequest::Signal);
         }
-        // A message that no buffer could hold is no message.
+        // A message that no buffer could hold is malformed.
         if usize::try_from(request.len).is_err() {
             return Err(BadRequest::Malformed(DecodeError::Wraps));
         }
@@ -338,7 +338,7 @@ impl DirectReadLink {
             if let Some(part) = part {
                 self.stage_read(part)?;
             }
-            // Behind a fence they go out in between.
+            // With a fence, acknowledgements are posted between READs.
             while self.posting.room() > 0
                 && let Some(ack) = self.reads.next_ack()
             {
@@ -357,7 +357,7 @@ impl DirectReadLink {
         let Some(ReadInProgress { loan, remote, .. }) = landing else {
             return Err(internal_error(verbs_safe::StageError::UnknownRegion));
         };
-        // The request was checked: it does not reach beyond the address space.
+        // The request was checked: its memory does not wrap the address space.
         let addr = remote.addr.wrapping_add(part.offset);
         let (loan, remote) = (*loan, RemoteSpan { addr, len: part.len.into(), ..*remote });
         let op = SendOp::Read { len: part.len, remote };
@@ -397,7 +397,7 @@ impl DirectReadLink {
         }
     }
 
-    /// Takes the place to which the outcome of the oldest unacknowledged message is to be written.
+    /// Takes the place for the outcome of the oldest unacknowledged message.
     fn take_signal(&mut self, number: u64) -> Option<Place> {
         debug_assert_eq!(number, self.reads.acked() + 1, "acknowledged in order");
         self.signals.pop_front()
@@ -446,7 +446,7 @@ impl DirectReadLink {
         if self.posting.ended().is_some() || self.posting.control_room() == 0 {
             return false;
         }
-        // What fails ends the link.
+        // A failure ends the link.
         let _ = self.posting.stage(op, WrClass::Control, true);
         self.work();
         true

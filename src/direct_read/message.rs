@@ -11,7 +11,7 @@ use super::room::ReadSink;
 use crate::half::received_message;
 use crate::peer::Peer;
 
-/// A message that is being read, and what to [`wait`](crate::ZeroCopyRecv::wait) for.
+/// A message that is being read: the token for [`wait`](crate::ZeroCopyRecv::wait).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reading {
     /// The number of its receiver.
@@ -19,8 +19,8 @@ pub struct Reading {
     pub(super) ticket: u64,
 }
 
-/// A message that is being read into a file, and what to
-/// [`wait_file`](super::Receiver::wait_file) for.
+/// A message that is being read into a file: the token for
+/// [`wait_file`](super::Receiver::wait_file).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileReading {
     /// The number of its receiver.
@@ -52,8 +52,8 @@ impl Message {
         if is_here { self.buffer.take() } else { None }
     }
 
-    /// The buffer, of which the message is the beginning. A receiver registers another one in
-    /// place of one of its own.
+    /// The buffer, which begins with the message. If it was the receiver's own, the receiver
+    /// registers another one.
     ///
     /// # Panics
     /// Never: a message has its buffer until it is dropped.

@@ -1,6 +1,6 @@
 //! Messages over Direct Read, as every protocol has them: copied into registered buffers by the
-//! sender, and read into registered buffers by the receiver. Zero copy is what
-//! [`zero_copy`](crate::zero_copy) is for.
+//! sender, and read into registered buffers by the receiver. For zero copy, see
+//! [`zero_copy`](crate::zero_copy).
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Sender<Buffer> {
         let made = self.pd.register_buffer(bytes, BufferConfig { peers_read: true, signal });
         let buffer = made.map_err(|e| match self.pooled {
             0 => self.half.posting.fail(CloseReason::device(e)).into(),
-            // It goes on with those that there are: with one of them, once it is acknowledged.
+            // Continues with the existing buffers, once one is acknowledged.
             _ => match self.find_room(|sender| !sender.pool.is_empty()) {
                 Ok(()) => SendError::Full(Full::Window),
                 Err(ended) => ended,
@@ -146,7 +146,7 @@ impl Driving for Sender<Buffer> {
 }
 
 impl Receiver {
-    /// Begins to read the requests that have arrived, as far as buffers are free: how many.
+    /// Begins to read requests that have arrived, as far as buffers are free; returns their number.
     fn read_into_buffers(&mut self) -> Result<usize, RecvError> {
         let mut decided = 0;
         while let Some(len) = self.oldest().map(|arrived| arrived.len) {
@@ -172,7 +172,7 @@ impl Receiver {
                 self.landing.put_back(buffer);
             }
             match why {
-                // Its peer has gone: the request with it, when that is reported.
+                // The peer was lost: its request is dropped when the loss is reported.
                 NotReadReason::Ended(_) => break,
                 why => self.fail_oldest(CloseReason::Device(why.to_string())),
             }
@@ -190,7 +190,7 @@ impl Receiver {
         }
     }
 
-    /// The error of a peer of which all messages that were read have been handed out.
+    /// The error of a failed peer, once all its messages that were read have been handed out.
     fn failure_behind_messages(&mut self) -> Option<RecvError> {
         self.failure_unless(|landed, peer| {
             let is_message =
@@ -232,13 +232,13 @@ impl RecvHalf for Receiver {
     }
 
     fn try_recv(&mut self) -> Result<Message, RecvError> {
-        // While others are busy, too.
+        // Also while other peers are busy.
         if self.probe_now_and_then()
             && let Some(failure) = self.failure_behind_messages()
         {
             return Err(failure);
         }
-        // A READ may be done when its post returns: it is looked for once more.
+        // A READ may complete before its post returns: polls once more.
         for _ in 0..2 {
             if let Some(message) = self.next_message()? {
                 return Ok(message);

@@ -8,9 +8,9 @@
 //!    [`Request::refuse`] refuses it.
 //! 4. [`wait`](ZeroCopyRecv::wait) gives the message that was read, in its buffer.
 //!
-//! A sender offers a registered buffer; the receiver sees its length and what the sender's
-//! application says of it, decides where it belongs, and reads it there out of the
-//! sender's memory. Nothing copies a byte but the devices.
+//! A sender offers a registered buffer. The receiver sees its length and the application data,
+//! chooses a place, and reads the message there from the sender's memory. Only the devices copy
+//! bytes.
 //!
 //! ```text
 //!        sender                                     receiver
@@ -23,7 +23,7 @@
 //! ```
 //!
 //! The design is Fischer's ("Know Your Memory: RDMA-Based Protocols for Data Exchange", 2021).
-//! How the sender learns that it has its buffer back is selectable ([`AckMode`]):
+//! [`AckMode`] selects the acknowledgement that returns the buffer to the sender:
 //!
 //! | mode | carried by | costs |
 //! |---|---|---|
@@ -37,9 +37,8 @@
 //! ([`SignalAt`]). In all modes either end may sleep: a sender that expects no completion
 //! requests a notice behind the next acknowledgement.
 //!
-//! Both ends have a window of messages (32); no request is ever sent without a buffer
-//! waiting for it. READs are limited by what both devices permit, and messages longer
-//! than the device's longest are read in parts.
+//! Both ends have a window of messages (32); each request has a posted buffer. Both devices limit
+//! the READs in flight. Messages longer than the device's longest are read in parts.
 //!
 //! [`pair()`], [`join()`] and [`connect()`] of this module make one direction, for any kind of
 //! [`Offer`]; those of the crate connect both ways, as for every
@@ -53,14 +52,13 @@
 //!
 //! # What a peer can do
 //!
-//! A receiver can read a buffer that it was once offered as long as it is registered, and
-//! acknowledge it before it has read it: the sender may then change the bytes before that
-//! receiver reads them. It can write to signals only. A sender can offer memory that is not
-//! its own, or change it meanwhile: the READ fails ([`CloseReason::BadOffer`]), or reads what is
-//! there. Neither can touch the other's memory otherwise, nor make it wait for ever. The
-//! connections that are made with one [`Device`] handle share its protection domain: a
-//! key that one peer tells another, or guesses, opens the same memory to it.
-//! [`Device::isolated`] gives a handle with a domain of its own.
+//! A receiver can read an offered buffer as long as it is registered. It can acknowledge the buffer
+//! before it has read it: then the sender may change the bytes before the READ. It can write to
+//! signals only. A sender can offer memory that is not its own, or change it meanwhile: the READ
+//! fails ([`CloseReason::BadOffer`]), or reads the changed bytes. Neither can access the other's
+//! memory otherwise, nor make it wait for ever. The connections that are made with one [`Device`]
+//! handle share its protection domain: a key that one peer passes to another, or guesses, opens the
+//! same memory to it. [`Device::isolated`] gives a handle with a domain of its own.
 
 mod config;
 mod landing;

@@ -24,7 +24,7 @@ use crate::peer::Peer;
 use crate::wait::polls_in_a_row;
 use crate::waiting::{CqWaiting, Waits};
 
-/// Counters of what a receiver has done so far.
+/// Counters of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -122,7 +122,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the counters of what was done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let now: u64 = self.links.iter().map(|link| link.posting.posted_total()).sum();
@@ -212,7 +212,7 @@ impl Receiver {
 
 /// Driving.
 impl Receiver {
-    /// Takes what has completed and does what follows from it; how much there was.
+    /// Polls completions and executes the work that follows from them; returns their number.
     pub fn progress(&mut self) -> Result<usize, RecvError> {
         self.progress_within(1)
     }
@@ -222,7 +222,7 @@ impl Receiver {
         self.progress_within(polls_in_a_row())
     }
 
-    /// Polls at most so many times, until something has completed.
+    /// Polls until something has completed, at most `polls` times.
     fn progress_within(&mut self, polls: u32) -> Result<usize, RecvError> {
         if let Some(ended) = &self.ended {
             return Err(ended.clone().into());
@@ -241,12 +241,12 @@ impl Receiver {
         self.batch = Some(batch);
         let polled = polled.map_err(|e| self.fail(CloseReason::Device(e.to_string())))?;
         if polled > 0 {
-            // An event loop is awake: what it frees makes no system call.
+            // An event loop is awake: frees need no wakeup, which is a system call.
             self.landing.retract();
             let reposted = self.repost();
             self.probe_now_and_then();
             self.links.iter_mut().for_each(DirectReadLink::work);
-            // What has landed is there, whatever has failed.
+            // Landed messages are handed out in spite of a failure.
             for at in 0..self.links.len() {
                 self.collect(self.links[at].peer);
             }
@@ -255,8 +255,8 @@ impl Receiver {
         Ok(polled)
     }
 
-    /// In calls that never wait, and while others are busy: probes silent peers in each round, and
-    /// says that failures are to be looked for.
+    /// In calls that never wait, and while other peers are busy: probes silent peers once in a
+    /// round. Returns true if the caller has to check for failures.
     pub(super) fn probe_now_and_then(&mut self) -> bool {
         let look = self.waiting.look();
         if look == KeepaliveDue::Round {
@@ -286,7 +286,7 @@ impl Receiver {
         let goes_on = self.landing.announce() && self.oldest().is_some();
         self.landing.is_wanted = false;
         self.waiting.arm_loop().map_err(|reason| self.fail(reason))?;
-        // A sender that was accepted meanwhile may have brought up a message or the end of a peer.
+        // Accepting a sender may have found a message or the end of a peer.
         let is_untold = |link: &DirectReadLink| {
             let has_closed = self.arrived.is_empty() && link.is_over() && link.is_idle();
             !link.reported && (link.posting.ended().is_some() || has_closed)
@@ -365,8 +365,8 @@ impl Receiver {
         }
     }
 
-    /// Posts the buffers again that requests have come in. Before anything is acknowledged:
-    /// the sender offers the next message then.
+    /// Reposts the buffers of received requests. It precedes every acknowledgement: the sender
+    /// offers the next message after it.
     fn repost(&mut self) -> Result<(), RecvError> {
         for link in &mut self.links {
             if let Some(Err(e)) = link.recv.as_mut().map(doorbell::post_gathered) {
@@ -410,7 +410,8 @@ impl Receiver {
         self.failure_unless(|_, _| false)
     }
 
-    /// As [`failure`](Self::failure), of a peer that is not held up by what has landed.
+    /// As [`failure`](Self::failure), of a peer for which `is_held_up` is false: no landed message
+    /// precedes the error.
     pub(super) fn failure_unless(
         &mut self,
         is_held_up: impl Fn(&VecDeque<Landed>, Peer) -> bool,

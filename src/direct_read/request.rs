@@ -1,4 +1,4 @@
-//! A request that is to be decided.
+//! A request before its decision.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use super::{FileReading, NotReadReason, Reading, Receiver};
 use crate::peer::Peer;
 use crate::zero_copy::{NotRead, OfferedMessage};
 
-/// The oldest message that is offered and not decided: what is known of it before it is
-/// read. Dropping it decides nothing: it stays the oldest one.
+/// The oldest offered message without a decision, before it is read. Dropping it decides nothing:
+/// it stays the oldest one.
 pub struct Request<'r> {
     receiver: &'r mut Receiver,
 }
@@ -72,11 +72,10 @@ impl<'r> Request<'r> {
         }
     }
 
-    /// Takes a message without bytes, whose application data are all that there is: its
-    /// sender sees it as read.
+    /// Takes a message without bytes, which has application data only: its sender sees it as read.
     ///
     /// # Errors
-    /// The request again, which has bytes.
+    /// The request itself, if it has bytes.
     pub fn take_empty(self) -> Result<(), Request<'r>> {
         match self.receiver.take_empty_oldest() {
             true => Ok(()),

@@ -21,7 +21,7 @@ use crate::zero_copy::{NotSent, Offer, OfferError, Sent, ZeroCopySend};
 
 use verbs_safe::Buffer;
 
-/// Counters of what a sender has done so far.
+/// Counters of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -48,16 +48,16 @@ struct OnOffer<B> {
 
 /// The sending half of a Direct Read connection: one queue pair, one thread.
 ///
-/// A message is a registered buffer, which the sender has from
-/// [`offer`](ZeroCopySend::offer) until [`wait_sent`](ZeroCopySend::wait_sent) gives it back: until
-/// the receiver has read it, the program cannot change or free it, and nothing copies it.
+/// A message is a registered buffer. The sender owns it from [`offer`](ZeroCopySend::offer) until
+/// [`wait_sent`](ZeroCopySend::wait_sent) gives it back: the program cannot change or free it
+/// before the receiver has read it, and nothing copies it.
 ///
 /// The receiver can read a buffer as long as it is registered, also after it was given
 /// back, and so can every peer of a connection on the same device that learns its key.
 /// Drop it to end that, and use buffers of their own for receivers that must not see each
 /// other's messages.
 ///
-/// Dropping a sender waits for what was offered and says goodbye, for at most
+/// Dropping a sender waits for offered messages and says goodbye, for at most
 /// [`linger`](crate::Common::linger).
 #[derive(Debug)]
 pub struct Sender<B: Offer = Buffer> {
@@ -89,8 +89,7 @@ pub struct Sender<B: Offer = Buffer> {
     vain_looks: u32,
     pub(super) config: Config,
     app_limit: usize,
-    /// Buffers of the sender's own that are free, how many there are in all, and what they are
-    /// registered in. They are made when messages are first copied.
+    /// Free buffers of the sender's own. They are made when messages are first copied.
     pub(super) pool: Vec<B>,
     /// The first message of the pool that the receiver has refused.
     pub(super) refused: Option<(u64, Refusal)>,
@@ -150,7 +149,7 @@ impl<B: Offer> Sender<B> {
         self.app_limit
     }
 
-    /// Returns the counters of what was done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         SenderStats { work_requests: self.half.posting.posted_total(), ..self.stats }
@@ -176,9 +175,8 @@ impl<B: Offer> Sender<B> {
         self.half.ticket(number)
     }
 
-    /// As [`SendHalf::is_acked`](crate::SendHalf::is_acked), for any kind of buffer. What was
-    /// offered is acknowledged as read or as refused: [`wait_sent`](ZeroCopySend::wait_sent) says
-    /// which.
+    /// As [`SendHalf::is_acked`](crate::SendHalf::is_acked), for any kind of buffer. A message is
+    /// acknowledged as read or as refused: [`wait_sent`](ZeroCopySend::wait_sent) returns which.
     ///
     /// # Errors
     /// [`SendError::Ended`], [`SendError::UnknownTicket`].
@@ -310,7 +308,7 @@ impl<B: Offer> Sender<B> {
         if has_room(self) { Ok(()) } else { Err(SendError::Full(Full::Window)) }
     }
 
-    /// Looks at what has come, and sends what has gathered if that has made no room.
+    /// Polls for acknowledgements; if they make no room, sends gathered requests.
     pub(super) fn find_room(
         &mut self,
         has_room: impl Fn(&Sender<B>) -> bool,

@@ -26,8 +26,7 @@ use crate::wire::{ConnectionPort, Wire, entries, tracker};
 
 /// Access rights of a peer.
 const ACCESS: RemoteAccess = RemoteAccess { read: true, ..WRITES };
-/// Places for control, in either send queue, and for what comes besides messages: a wakeup,
-/// a goodbye.
+/// Places for control messages in either send queue, and receives for a wakeup and a goodbye.
 const CONTROL: u32 = 4;
 
 /// The Direct Read connection.
@@ -95,10 +94,10 @@ impl Protocol for DirectRead {
             let reads = reads_config(peer, &config, wire.port, rd_atomic);
             let slots = vec![ReadSlot::default(); reads.window as usize].into_boxed_slice();
             let tracker = tracker(depth, CONTROL, (depth / 4).max(1));
-            // In ERR, so that its device lets go of the buffers that messages are read into.
+            // ERR at the end, so that the device releases the buffers that READs land in.
             let (posting, recv) = pair.connect(&peer.endpoint, &wire, tracker, AtEnd::Err)?;
             let reads = Reads::new(reads, slots).map_err(unfit)?;
-            // The sender of the other modes looks at no count here.
+            // Senders in the other modes do not READ the count.
             let memory = (terms.ack == AckMode::Pull).then_some(memory);
             Ok(DirectReadLink::new(posting, recv, reads, memory, terms.counts, config.too_early))
         }))
@@ -172,7 +171,7 @@ pub(super) fn new_sender<B: Offer>(
             .ok_or_else(|| unfit("the receiver's buffers hold no request"))?;
         let wire = Wire { rd_atomic: reads.min(terms.reads), ..*wire };
         let tracker = tracker(config.window, CONTROL, (config.window / 4).max(1));
-        // In ERR, so that the peer's device cannot read the buffers that are given back.
+        // ERR at the end, so that the peer's device cannot read returned buffers.
         let (posting, recv) = pair.connect(end, &wire, tracker, AtEnd::Err)?;
         let notices =
             recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
@@ -189,8 +188,8 @@ fn link_depth(config: &Config) -> u32 {
     u32::from(config.reads) + config.window
 }
 
-/// An empty receiver for up to `max_peers` senders, of a configuration that it checks; with shared
-/// `request_buffers`, if there are to be any.
+/// An empty receiver for up to `max_peers` senders, with `config`, which it checks.
+/// `request_buffers` is the number of shared request buffers; `None` for buffers of each sender.
 pub(super) fn receiver(
     device: &Device,
     config: &Config,

@@ -18,8 +18,8 @@ pub enum Detection {
     Polled,
 }
 
-/// Policies of one end of a Direct Write connection. The ends need not agree on them: what has to
-/// fit is exchanged when they connect.
+/// Policies of one end of a Direct Write connection. The ends may differ: they exchange and check
+/// the common terms when they connect.
 ///
 /// ```
 /// use rdma_conn::direct_write::{Config, Detection};
@@ -35,8 +35,8 @@ pub struct Config {
     pub common: Common,
     /// Buffers that this end receives in, for each peer: messages that a sender may be ahead.
     pub buffers: u32,
-    /// The longest message, in bytes: of what this end receives, and of what it sends. A sender
-    /// sends none that is longer than what its receiver says.
+    /// The longest message that this end receives or sends, in bytes. A sender also keeps to its
+    /// receiver's limit.
     pub message_bytes: u32,
     /// The most buffers of a peer that this end has slots for, 24 bytes each. A receiver with
     /// more of them is refused.

@@ -13,8 +13,9 @@ use crate::peer::Peer;
 /// A received message that was not copied: it lies in the buffer that its sender has written it to,
 /// and lends the buffer until it is dropped, by any thread and in any order. It may outlive its receiver.
 ///
-/// The peer can write to the buffer at any time, also while it is lent: two reads of the same bytes may
-/// differ. So there is no slice of it: copy bytes with [`read`](InPlace::read), then check and use that copy.
+/// The peer can write to the buffer at any time, also while it is lent: two reads of the same bytes
+/// may differ. So it is not a slice: copy bytes with [`read`](InPlace::read), then check and use
+/// that copy.
 #[derive(Debug)]
 pub struct InPlace(Storage);
 

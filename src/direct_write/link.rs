@@ -46,9 +46,9 @@ pub struct DirectWriteLink {
     pub(super) lent: u32,
     pub(super) peer_slots: Place,
     pub(super) peer_slot_count: u32,
-    /// Credits that are worth telling.
+    /// Credits after which the slots are written.
     pub(super) threshold: u32,
-    /// True once what the peer writes cannot be trusted any more.
+    /// True once the peer has written impossible values.
     pub(super) is_broken: bool,
     /// Messages that were just copied: where they begin, and their lengths.
     pub(super) copied: Vec<(u32, u32)>,
@@ -84,7 +84,7 @@ impl DirectWriteLink {
         }
     }
 
-    /// Takes the goodbye, if it is there: then all messages are.
+    /// Takes the goodbye, if it has arrived: then all messages have, too.
     fn hear_goodbye(&mut self) -> Result<bool, ArrivalError> {
         if !self.core.awaits_goodbye() {
             return Ok(false);
@@ -114,7 +114,7 @@ impl DirectWriteLink {
         Ok(())
     }
 
-    /// Takes back what is not lent any more.
+    /// Takes back buffers that are not lent any more.
     #[cold]
     fn take_back(&mut self) {
         let mut buffers = [0; TURN];

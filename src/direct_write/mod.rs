@@ -20,15 +20,14 @@
 //! ```
 //!
 //! It is Send/Receive rebuilt from WRITEs: the receiver has a number of buffers of one size, and
-//! the sender knows which of them each message goes into. So the receiver posts no receive
-//! requests (with [`Detection::Polled`]), a message takes one work request and no completion at
-//! the receiver, and no receiver-not-ready ever occurs. What a buffer has beyond its message is
-//! not written. Where messages vary much in length, [`BufferedWrite`](crate::BufferedWrite) needs
-//! less memory.
+//! tells the sender the buffer for each message. So the receiver posts no receive requests (with
+//! [`Detection::Polled`]), a message takes one work request and no completion at the receiver, and
+//! receiver-not-ready never occurs. Only the message is written, not the rest of its buffer. Where
+//! messages vary much in length, [`BufferedWrite`](crate::BufferedWrite) needs less memory.
 //!
-//! The peer can write to a buffer at any time, also to one that is just being read. So messages
-//! are copied, and looked at in the copy. [`Receiver::recv_in_place`] leaves them in the buffer, which is lent
-//! until the message is dropped; what is needed of it is copied by [`InPlace::read`].
+//! The peer can write to a buffer at any time, also during a read. So messages are copied, and used
+//! in the copy. [`Receiver::recv_in_place`] leaves a message in its buffer, which is lent until the
+//! message is dropped; [`InPlace::read`] copies parts of it.
 //!
 //! The protocol itself is [`conn_core::direct_write`].
 

@@ -8,7 +8,7 @@ use crate::error::RecvError;
 use crate::receiving::{CopyReceiving, receives_copies};
 use crate::wait::Deadline;
 
-/// Counters of what a receiver has done so far.
+/// Counters of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -18,7 +18,7 @@ pub struct ReceiverStats {
     pub bytes: u64,
     /// Work requests executed on the send queues of the links that there are: slots, keepalives.
     pub work_requests: u64,
-    /// Slots told by these links.
+    /// Slots written by these links.
     pub slots_told: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Returns the counters of what was done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let (messages, bytes) = self.receiving.handed_out();
@@ -92,7 +92,7 @@ impl Receiver {
         self.in_place(CopyReceiving::try_recv)
     }
 
-    /// Receives by a call that lends what it takes, and does not copy it.
+    /// Receives messages in place: lends their buffers instead of copying.
     fn in_place(
         &mut self,
         recv: impl FnOnce(&mut CopyReceiving<DirectWriteLink>) -> Result<InPlace, RecvError>,

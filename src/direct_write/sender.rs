@@ -17,7 +17,7 @@ use crate::ticket::Ticket;
 use crate::waiting::Waits;
 use crate::writing::{Writes, Writing, sends_from_slots};
 
-/// Counters of what a sender has done so far.
+/// Counters of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -75,13 +75,13 @@ impl Sender {
         }
     }
 
-    /// Something seems to be missing: looks once more, and says what.
+    /// Slow path of a claim: polls again, and returns the missing resource as an error.
     #[cold]
     fn claim_late(&mut self, bytes: usize) -> Result<u32, SendError> {
         check_within(bytes, self.limit as usize)?;
         self.writing.half.posting.check()?;
-        // Completions may be all that is missing: then what is gathered stays so. Otherwise it
-        // would never be freed.
+        // If only completions were missing, gathered messages stay gathered. Otherwise they are
+        // flushed: their buffers would never be freed.
         self.progress()?;
         let slots = &self.slots;
         let found = self.core.buffer(|at| checked::observe(slots, at as usize));

@@ -10,14 +10,14 @@ use crate::wire::ConnectedQp;
 
 /// Waits of a sender, and its end.
 pub trait Sender {
-    /// Waits until a message of so many bytes has room.
+    /// Waits until a message of `bytes` bytes has room.
     ///
     /// # Errors
     /// [`SendError::TooLong`], [`SendError::TimedOut`], [`SendError::Ended`].
     fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError>;
 
-    /// From now on gathers what is accepted; or sends it, as the configuration says.
-    /// Returns whether it did so before.
+    /// From now on gathers accepted messages (`on`), or sends them as the configuration says.
+    /// Returns the setting before.
     fn gather(&mut self, on: bool) -> bool;
 
     /// Waits until a message is acknowledged.
@@ -32,7 +32,7 @@ pub trait Sender {
     /// [`SendError::TimedOut`], [`SendError::Ended`].
     fn drain(&mut self, deadline: Deadline) -> Result<(), SendError>;
 
-    /// Delivers what was accepted, and says goodbye.
+    /// Delivers accepted messages, and says goodbye.
     ///
     /// # Errors
     /// As [`drain`](Sender::drain).
@@ -44,9 +44,8 @@ pub trait Sender {
     /// Its queue pair.
     fn qp(&self) -> &ConnectedQp;
 
-    /// Delivers what was accepted, and says goodbye. The half has ended then, also where
-    /// time was up: dropping it does not wait once more. A peer that closes at the same
-    /// time is no error.
+    /// Delivers accepted messages, says goodbye and ends the half, even if it times out: dropping
+    /// it does not wait again. A peer that closes at the same time is no error.
     ///
     /// # Errors
     /// As [`drain`](Sender::drain).

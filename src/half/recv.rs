@@ -43,7 +43,8 @@ pub trait RecvHalf:
     fn try_recv(&mut self) -> Result<Self::Message, RecvError>;
 
     /// For a program with an event loop of its own, after [`try_recv`](RecvHalf::try_recv) has
-    /// found nothing: what to wait for before the next try. Call it before each such wait.
+    /// found nothing: returns the event to wait for before the next try. Call it before each such
+    /// wait.
     ///
     /// ```no_run
     /// use rdma_conn::error::RecvError;
@@ -70,10 +71,10 @@ pub trait RecvHalf:
     /// As [`try_recv`](RecvHalf::try_recv), without `Empty` and `Closed`.
     fn arm(&mut self) -> Result<Arm<'_>, RecvError>;
 
-    /// Receives messages that are there, and returns how many: `each` is called with the peer that
-    /// sent a message, and its bytes, and the message is free when `each` returns. It costs less
-    /// than [`try_recv`](RecvHalf::try_recv) and [`free`](RecvHalf::free) for each of them. If
-    /// `each` panics, the messages after that one are still to be received.
+    /// Receives the messages that have arrived, and returns their number: `each` is called with the
+    /// peer that sent a message, and its bytes, and the message is free when `each` returns. It
+    /// costs less than [`try_recv`](RecvHalf::try_recv) and [`free`](RecvHalf::free) for each of
+    /// them. If `each` panics, the messages after that one are still to be received.
     ///
     /// ```
     /// use rdma_conn::{BufferedRead, RecvHalf, SendHalf, pair};
@@ -95,7 +96,7 @@ pub trait RecvHalf:
     /// As [`try_recv`](RecvHalf::try_recv).
     fn try_recv_each(&mut self, each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError>;
 
-    /// Frees a message on the receiver's own thread: what dropping it does, at less cost.
+    /// Frees a message on the receiver's own thread: cheaper than dropping it.
     #[inline]
     fn free(&mut self, message: Self::Message) {
         drop(message);
@@ -133,9 +134,9 @@ pub trait RecvHalf:
         drop(self);
     }
 
-    /// As [`close`](RecvHalf::close), at once: a sender that does not answer is not waited for, and
-    /// takes this end for lost if what tells it of the end does not arrive. The device may keep
-    /// buffers of a shared pool.
+    /// As [`close`](RecvHalf::close), at once: does not wait for the senders' answers. A sender
+    /// that does not receive the STOP reports this end as lost. The device may keep buffers of a
+    /// shared pool.
     fn abort(mut self) {
         self.abandon();
     }

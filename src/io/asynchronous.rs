@@ -124,7 +124,8 @@ impl<S: SendHalf + 'static> AsyncWrite for ByteWriter<S> {
     }
 
     /// As with TCP, it does not wait until the peer has read: two ends that shut down and read no
-    /// more would wait for each other. What was written is delivered for 30 s (`DELIVERY_LIMIT`).
+    /// more would wait for each other. Delivery of written bytes continues for 30 s
+    /// (`DELIVERY_LIMIT`).
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(end) = self.end.take() {
             end.close_aside(DELIVERY_LIMIT);

@@ -1,4 +1,4 @@
-//! Waiting for peers, whose writes interrupt no thread.
+//! Waiting for peers: their writes wake no thread.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ pub(super) struct IdleBackoff {
 }
 
 impl IdleBackoff {
-    /// Nothing has happened, and nothing is to be done before `until`: spins or yields, or says
-    /// for how long to sleep. (Work that is due and blocked is past its deadline.)
+    /// Pauses until `until` at most, after a pass without news: spins or yields, or returns the
+    /// time to sleep. (Blocked work is past its deadline.)
     pub(super) fn pause(&mut self, until: Deadline) -> Option<Duration> {
         self.looks = self.looks.saturating_add(1);
         if self.looks < LOOKS {

@@ -73,16 +73,16 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that such a group can be.
+    /// Checks that a group can have this configuration.
     ///
     /// # Errors
-    /// [`ConfigError`]: what it is that cannot be.
+    /// [`ConfigError`] names the impossible setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.core(Rank(0)).check()?;
         patient(self.link, self.suspect_after)
     }
 
-    /// Checks that this member makes what a leader asks for.
+    /// Checks a leader's terms against the limits of this member.
     pub(super) fn admit(&self, asked: &CoreConfig) -> Result<(), JoinError> {
         for (field, value, limit) in [
             ("max_members", asked.members.into(), self.max_members.into()),

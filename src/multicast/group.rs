@@ -46,22 +46,22 @@ pub struct Group {
     cq: CompletionQueue,
     batch: CompletionBatch,
     began: Instant,
-    /// Up to where the own ring was looked at.
+    /// Tail of the own ring at the last look.
     looked: u64,
     has_ended: bool,
-    /// Stays: what is below is destroyed first.
+    /// Declared last: it is dropped after the objects made from it.
     device: Device,
 }
 
 /// Set-up.
 impl Group {
-    /// A member whose peers do not know it yet.
+    /// A member before its connection to the peers.
     pub(super) fn new(
         device: &Device,
         core: CoreConfig,
         link: Link,
     ) -> Result<Group, ConnectError> {
-        // What a member reaches by its keys is the group's memory, and no other connection's.
+        // The keys of a member give access to the group's memory, and not to other connections.
         let device = &device.isolated()?;
         let rank = core.rank;
         let began = host::time::now();
@@ -157,7 +157,7 @@ impl Group {
         Sender::new(self.slots.clone())
     }
 
-    /// Returns the counts of what this member has done: messages delivered, writes posted.
+    /// Returns the counts of this member: messages delivered, writes posted.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         self.machine.counts()
@@ -176,9 +176,9 @@ impl Group {
         matches!(self.machine.status(), Status::Finished)
     }
 
-    /// Returns the reason why the group takes no more messages; `None` while it takes them. Go on
-    /// with [`poll`](Self::poll) until it [is finished](Self::is_finished), to deliver what all
-    /// survivors deliver.
+    /// Returns the reason why the group takes no more messages; `None` while it takes them.
+    /// Continue to [`poll`](Self::poll) until it [is finished](Self::is_finished), to deliver the
+    /// same messages as all survivors.
     #[must_use]
     pub fn error(&self) -> Option<GroupError> {
         if let Status::Excluded { by } = self.machine.status() {
@@ -192,9 +192,8 @@ impl Group {
 
 /// Driving it.
 impl Group {
-    /// Takes in what the peers have written, writes to them what is due at the time `now`,
-    /// and hands all messages to `deliver` that have become stable, in the group's order.
-    /// Returns how many.
+    /// Reads the peers' rows, posts the writes that are due at the time `now`, and hands newly
+    /// stable messages to `deliver`, in the group's order. Returns their number.
     pub fn poll(&mut self, now: Instant, mut deliver: impl FnMut(Message<'_>)) -> usize {
         self.progress(now);
         let mut count = 0;
@@ -218,8 +217,7 @@ impl Group {
         Some(Message { from, turn, bytes: self.private[from.index()].message(span) })
     }
 
-    /// Takes in what the peers have written, and writes to them what is due at the time
-    /// `now`.
+    /// Reads the peers' rows, and posts the writes that are due at the time `now`.
     pub fn progress(&mut self, now: Instant) {
         let now_ns = now.saturating_duration_since(self.began).as_nanos() as u64;
         self.take_in(now_ns);
@@ -237,9 +235,9 @@ impl Group {
         }
     }
 
-    /// As [`poll`](Self::poll), by a thread that has nothing else to do: where nothing was
-    /// done it waits, no longer than until something is to be done, or `deadline`; a member that
-    /// has a thread of its own also no longer than until a message is accepted.
+    /// As [`poll`](Self::poll), by a thread that has nothing else to do. If nothing happened, it
+    /// waits until work is due or `deadline`. In a member with a thread of its own, an accepted
+    /// message ends the wait, too.
     pub(super) fn pass(
         &mut self,
         backoff: &mut IdleBackoff,
@@ -256,15 +254,14 @@ impl Group {
         }
     }
 
-    /// The calling thread drives the member from here on, and sleeps no longer than until a
-    /// message is accepted.
+    /// Makes the calling thread the driver of this member: an accepted message ends its sleep.
     pub(super) fn driven_here(&self) {
         self.slots.driven_here();
     }
 
-    /// As [`poll`](Self::poll); whether anything has happened. Messages that have come in count,
-    /// also while their push is inhibited: they begin a batch, and a thread that slept now would
-    /// see its end late.
+    /// As [`poll`](Self::poll); returns true if anything has happened. Accepted messages count even
+    /// while their push is inhibited: they begin a batch, and a sleeping thread would see its end
+    /// late.
     pub(super) fn work(&mut self, deliver: impl FnMut(Message<'_>)) -> bool {
         let before = (self.counts().writes(), self.machine.accepted());
         let delivered = self.poll(host::time::now(), deliver);
@@ -287,7 +284,7 @@ impl Group {
         }
     }
 
-    /// Takes in what the own ring has, and copies all that has come.
+    /// Takes the tail of the own ring, and copies new bytes of all rings.
     fn take_own(&mut self, now_ns: u64) {
         let Group { machine, peers, private, slots, looked, .. } = self;
         *looked = slots.tail();
@@ -301,14 +298,14 @@ impl Group {
         }
     }
 
-    /// The own stream ends when all that was begun lies in it.
+    /// Ends the own stream, once all messages that were begun lie in it.
     fn put_end(&mut self) {
         if !self.has_ended {
             self.has_ended = self.slots.put_end(self.machine.sent_turns());
         }
     }
 
-    /// The own stream gets the nulls that are due; whether there are any.
+    /// Puts due nulls into the own stream; returns true if there were any.
     fn put_nulls(&mut self) -> bool {
         let nulls = self.machine.nulls_due();
         if nulls > 0 {
@@ -317,7 +314,7 @@ impl Group {
         nulls > 0
     }
 
-    /// Frees what was delivered.
+    /// Frees delivered messages.
     #[inline]
     fn free(&mut self) {
         let (position, turn) = self.machine.freed();
@@ -335,12 +332,12 @@ impl Group {
 /// Ending it.
 impl Group {
     /// Ends the stream of this member, and drives it until all streams have ended and all is
-    /// delivered, but not for longer than `limit`; a limit that the clock cannot hold is none.
+    /// delivered, for at most `limit`. A limit beyond the range of the clock is none.
     ///
     /// # Errors
-    /// [`GroupError`]: the group has failed. What the survivors agree on was delivered, as
-    /// far as that was possible in `limit`. [`GroupError::TimedOut`]: the group has not failed,
-    /// and the time was over.
+    /// [`GroupError`]: the group has failed. The messages that the survivors agreed on were
+    /// delivered, as far as possible within `limit`. [`GroupError::TimedOut`]: the group has not
+    /// failed, but timed out.
     pub fn finish(
         self,
         limit: Duration,
@@ -387,7 +384,7 @@ impl Group {
     /// Reports whether the goodbye has arrived, or no member waits for one.
     fn may_go(&self) -> bool {
         let is_excluded = matches!(self.machine.status(), Status::Excluded { .. });
-        // A peer that has gone needs nothing more.
+        // A peer that has left needs no further writes.
         let is_idle = |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(GroupPeer::is_idle);
         let is_quiet = self.machine.reachable().iter().all(is_idle);
         is_excluded || (self.machine.has_said_goodbye() && is_quiet)

@@ -240,8 +240,8 @@ impl Leader {
                 Ok(None) => {}
                 Err(e) => {
                     observe(Gathering::Refused { error: &e });
-                    // A client that could not be accepted, for want of descriptors say, still
-                    // waits at the socket.
+                    // A client that could not be accepted, for example without a free descriptor,
+                    // still waits at the socket.
                     if matches!(e, ConnectError::System { .. }) {
                         host::time::sleep(LITTLE);
                     }
@@ -282,10 +282,10 @@ fn admit(
     Ok(Exchange::new(&mut request.stream, TIME_LIMIT).send(&accept)?)
 }
 
-/// Joins the group whose leader listens on `address`. The leader assigns the rank of this member
-/// and sets the terms of the group, within the limits of `config`
-/// ([`max_members`](Config::max_members), [`max_ring_bytes`](Config::max_ring_bytes)); of
-/// `config`, those and [`link`](Config::link) are used.
+/// Joins the group of the leader at `address`. The leader assigns the rank of this member and sets
+/// the terms of the group, within the limits of `config` ([`max_members`](Config::max_members),
+/// [`max_ring_bytes`](Config::max_ring_bytes)); of `config`, those and [`link`](Config::link) are
+/// used.
 ///
 /// # Errors
 /// [`JoinError`]; where the handshake fails, the leader is sent the reason if that is possible.

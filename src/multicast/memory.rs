@@ -1,8 +1,8 @@
 //! The memory of a member.
 //!
-//! For each peer two regions that the peer writes, whose keys no other peer gets: its row with
-//! its repair area, and its slot ring. For this member the own ring, which peers cannot reach.
-//! And private memory for each sender, where the arrived copies are checked.
+//! For each peer there are two regions that it writes: its row with its repair area, and its slot
+//! ring. No other peer gets their keys. The own ring is out of reach of peers. Each sender has
+//! private memory, where the copies of its records are checked.
 
 use conn_core::multicast::{Config, CopyIn, ROW_WORDS, RepairCopy, RepairHeader, Span};
 use verbs_safe::SharedRegion;
@@ -25,7 +25,7 @@ impl RowsLayout {
     }
 }
 
-/// Bytes of a repair: its header, and what it brings.
+/// Bytes of a repair: its header, and its contents.
 pub(super) fn repair_area(config: &Config) -> usize {
     RepairHeader::BYTES + config.repair_bytes() as usize
 }
@@ -36,8 +36,8 @@ pub(super) fn around(offset: u64, len: usize, capacity: u64) -> [(usize, usize);
     [(offset as usize, first), (0, len - first)]
 }
 
-/// The private copy of one sender's ring. What lies at its beginning lies behind its end
-/// as well, so that every message is contiguous.
+/// The private copy of one sender's ring. The bytes at its beginning are repeated behind its end,
+/// so that every message is contiguous.
 #[derive(Debug)]
 pub(super) struct Private {
     bytes: Box<[u8]>,
@@ -51,7 +51,7 @@ impl Private {
         Ok(Private { bytes: zeroed("memory for a copy of a slot ring", bytes)?, capacity })
     }
 
-    /// Copies what a region has at `at` to `span`.
+    /// Copies bytes at `at` of a region to `span`.
     #[inline]
     fn take(&mut self, from: &SharedRegion, at: usize, span: Span) {
         let to = &mut self.bytes[span.range()];
@@ -64,13 +64,13 @@ impl Private {
         }
     }
 
-    /// Copies what has arrived in a ring.
+    /// Copies new bytes of a ring.
     #[inline]
     pub(super) fn copy(&mut self, copy: CopyIn, from: &SharedRegion) {
         self.take(from, copy.span.offset as usize, copy.span);
     }
 
-    /// Copies what has arrived in a repair area.
+    /// Copies the bytes of a repair area.
     pub(super) fn repair(&mut self, copy: RepairCopy, from: &SharedRegion, area: usize) {
         self.take(from, area + RepairHeader::BYTES + copy.at as usize, copy.span);
     }

@@ -74,7 +74,7 @@ impl GroupPeer {
         self.end.mtu_bytes()
     }
 
-    /// Returns what the peer has to know to reach this member.
+    /// Returns the addresses and keys for the peer to reach this member.
     pub(super) fn contact(&self, device: &Device) -> Result<Contact, ConnectError> {
         let name = |region: &SharedRegion| {
             let span = region.remote(0, region.len());
@@ -191,7 +191,7 @@ impl GroupPeer {
         self.end.queues.send.stage_at(self.repair, at, SendOp::Write { len, remote }, flags)
     }
 
-    /// Posts what is staged; returns false if the peer cannot be written to any more.
+    /// Posts staged writes; returns false if the peer cannot be written to any more.
     #[inline]
     pub(super) fn post(&mut self) -> bool {
         if self.is_broken {

@@ -26,9 +26,9 @@ pub(super) struct Slots {
     config: Config,
     ring: Senders<Box<[RecordSlot]>>,
     window: SendWindow,
-    /// Up to where records are complete.
+    /// End of the complete records.
     tail: AtomicU64,
-    /// Up to where records have been delivered, and turns.
+    /// End of the delivered records, and their turns.
     delivered: AtomicU64,
     /// Turns that were pushed.
     pushed: AtomicU64,
@@ -74,14 +74,14 @@ impl Slots {
         &self.region
     }
 
-    /// Up to where records are complete.
+    /// End of the complete records.
     #[inline]
     pub(super) fn tail(&self) -> u64 {
         // Acquire: the records are there before they are counted.
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Frees what was delivered here, so that others may begin.
+    /// Frees delivered messages of this member, so that others may begin.
     #[inline]
     pub(super) fn free(&self, position: u64, turn: u64) {
         if self.delivered.load(Ordering::Relaxed) == position {
@@ -89,7 +89,7 @@ impl Slots {
         }
         self.ring.on_head(position).expect("what was delivered was written before");
         self.window.raise(turn + u64::from(self.config.window));
-        // Release: a thread that waits for this sees what was done on delivery.
+        // Release: publishes the effects of the delivery to a thread that waits for this.
         self.delivered.store(position, Ordering::Release);
     }
 
@@ -118,7 +118,7 @@ impl Slots {
         self.thread.get_or_init(host::thread::current);
     }
 
-    /// Sleeps for `time`, or until a record lies behind `tail`. By the thread that drives the
+    /// Sleeps for `time`, or until a record lies behind `tail`. Only for the thread that drives the
     /// member.
     pub(super) fn sleep(&self, tail: u64, time: Duration) {
         if self.thread.get().is_none() {
@@ -277,9 +277,8 @@ impl Sender {
         })
     }
 
-    /// A buffer of `len` bytes in the slot ring, to be filled in place: nothing is copied
-    /// but what is written to it. Messages that begin later wait until it is sent or
-    /// dropped.
+    /// A buffer of `len` bytes in the slot ring, to be filled in place, without a further copy.
+    /// Messages that begin later wait until it is sent or dropped.
     ///
     /// # Errors
     /// As [`try_send`](Self::try_send).
@@ -317,7 +316,7 @@ impl Sender {
     #[inline]
     #[must_use]
     pub fn is_delivered(&self, ticket: Ticket) -> bool {
-        // Acquire: what was done on delivery is seen.
+        // Acquire: pairs with `free`; the effects of the delivery are visible.
         self.slots.delivered.load(Ordering::Acquire) >= ticket.0
     }
 
@@ -342,7 +341,7 @@ impl Sender {
     fn wait_until(&self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
         self.patiently(deadline, || {
             let error = self.slots.error.get().copied();
-            // The error is loaded first: deliveries from before the end are then visible.
+            // The error is loaded first, so that deliveries before the end are visible.
             match (self.is_delivered(ticket), error) {
                 (true, _) => Some(Ok(())),
                 (false, None) => None,
@@ -376,8 +375,8 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// Room for one message in the slot ring. What is not written to keeps bytes of an earlier
-/// message of this member. Dropping it gives it up; its turn passes without a message.
+/// Room for one message in the slot ring. Unwritten parts have bytes of an earlier message of this
+/// member. Dropping it gives it up; its turn passes without a message.
 pub struct Buffer<'s> {
     slots: &'s Slots,
     grant: Option<SharedGrant>,

@@ -80,12 +80,13 @@ impl Running {
         &self.sender
     }
 
-    /// Ends the stream of this member, and waits until all streams have ended and all is
-    /// delivered. That is as long as others send; once a member has failed, no longer than the
-    /// survivors wait for one another ([`Config::suspect_after`](super::Config::suspect_after)).
+    /// Ends the stream of this member, and waits until all streams have ended and all is delivered.
+    /// It waits for as long as others send; once a member has failed, for as long as the survivors
+    /// wait for one another ([`Config::suspect_after`](super::Config::suspect_after)).
     ///
     /// # Errors
-    /// [`GroupError`]: the group has failed, and what the survivors agree on was delivered.
+    /// [`GroupError`]: the group has failed, and the messages that the survivors agreed on were
+    /// delivered.
     pub fn finish(self) -> Result<Counts, GroupError> {
         self.finish_timeout(Duration::MAX)
     }

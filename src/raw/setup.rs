@@ -104,8 +104,8 @@ impl RawEnd {
         }
     }
 
-    /// Forgets a peer whose handshake has failed after it was joined: a queue pair that serves
-    /// many peers keeps nothing of the ones that vanish.
+    /// Forgets a peer if its handshake failed after it was joined: a queue pair that serves many
+    /// peers keeps no state of vanished ones.
     fn part_from(&mut self, peer: Option<PeerId>) {
         if let Some(id) = peer {
             self.queues.send.remove_peer(id);
@@ -129,7 +129,7 @@ impl<'s, S: Stream> Incoming<'s, S> {
         Ok(Incoming { stream, said })
     }
 
-    /// Returns what is known of the initiator.
+    /// Returns the initiator.
     #[must_use]
     pub fn peer(&self) -> &RawPeer {
         &self.said.peer
@@ -141,9 +141,8 @@ impl<'s, S: Stream> Incoming<'s, S> {
         self.said.transport
     }
 
-    /// Joins `end` to it: one end to one peer, but one for datagrams to any number of
-    /// them. What `end` wants to receive at once must be posted before:
-    /// the peer may send as soon as it gets the answer.
+    /// Joins `end` to it: one end to one peer, but one for datagrams to any number of them. Post
+    /// receives before: the peer may send as soon as it gets the answer.
     ///
     /// # Errors
     /// [`ConnectError`]; the peer is sent the reason. A queue pair for datagrams can be joined to

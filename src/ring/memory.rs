@@ -9,7 +9,7 @@ use verbs_safe::{
 use crate::checked;
 use crate::device::{Device, DeviceError};
 
-/// Registers memory that peers may reach as `access` says; `what` names that where it fails.
+/// Registers memory for peers with this `access`; `what` names the operation in an error.
 pub(crate) fn register(
     device: &Device,
     pd: &ProtectionDomain,
@@ -110,7 +110,7 @@ pub(crate) fn place(region: &SharedRegion) -> Place {
     span.map_or(Place { addr: 0, rkey: 0 }, |s| Place { addr: s.addr, rkey: s.rkey })
 }
 
-/// `len` bytes at `at` of memory that the peer offers; both lie inside.
+/// `len` bytes at `at` of the peer's memory; the caller checks that they lie inside.
 #[inline]
 pub(crate) fn remote(place: Place, at: u64, len: u64) -> RemoteSpan {
     RemoteSpan { addr: place.addr.wrapping_add(at), rkey: place.rkey, len }

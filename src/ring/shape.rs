@@ -12,12 +12,12 @@ pub enum Layout {
     /// twice and its messages fit into half the ring.
     #[default]
     Mirrored,
-    /// Its pages are mapped once. A message that would cross the end begins at the front, and
-    /// what is left is skipped. For systems that cannot map pages twice.
+    /// Its pages are mapped once. A message that would cross the end begins at the front, and the
+    /// rest of the lap is skipped. For systems that cannot map pages twice.
     Plain,
 }
 
-/// The ring of one direction. The end whose ring the peer reaches chooses it (in Buffered
+/// The ring of one direction. The end that exposes its ring to the peer chooses it (in Buffered
 /// Write the receiver, in Buffered Read the sender), and the peer makes one like it.
 ///
 /// ```
@@ -33,7 +33,8 @@ pub struct RingShape {
     /// Bytes of the ring: a power of two, a page (4096) to 4 GiB. Each message takes 8 bytes
     /// more than it has, in whole words.
     pub ring_bytes: u64,
-    /// Longest message, in bytes: what the ring holds, less 8; half of that if it is plain.
+    /// Longest message, in bytes: at most the size of the ring, less 8; half of that if it is
+    /// plain.
     pub message_bytes: u32,
     /// Its layout in memory.
     pub layout: Layout,

@@ -46,8 +46,8 @@ impl std::str::FromStr for Preset {
 #[error("no such preset: there are sequential, unbatched and batched")]
 pub struct UnknownPreset;
 
-/// Policies of one end of a Send/Receive connection. The ends need not agree on
-/// them: what has to fit is exchanged when they connect.
+/// Policies of one end of a Send/Receive connection. The ends may differ: they exchange and check
+/// the common terms when they connect.
 ///
 /// ```
 /// use rdma_conn::send_recv::{Config, Preset};
@@ -66,16 +66,15 @@ pub struct Config {
     pub message_bytes: u32,
     /// Unacknowledged messages at most; the send queue's depth without control.
     pub unacked: u32,
-    /// Messages posted with one doorbell; `batch <= unacked`. With 1, each message is posted by
-    /// the call that accepts it. With more, messages are gathered: what is not a whole batch
-    /// waits for [`flush`](crate::SendHalf::flush), or for a call of the sender that waits.
+    /// Messages posted with one doorbell; `batch <= unacked`. With 1, each message is posted by the
+    /// call that accepts it. With more, messages are gathered: a partial batch waits for
+    /// [`flush`](crate::SendHalf::flush), or for a call of the sender that waits.
     pub batch: u32,
-    /// Every so many sends ask for a completion; 0 chooses (a quarter of
-    /// `unacked`, at least `batch`, at most 64).
+    /// Interval of signalled sends; 0 chooses a quarter of `unacked`, at least `batch`, at most 64.
     pub signal_every: u32,
-    /// Receive buffers posted for the peer's messages (Fischer's k). One more is
-    /// posted for its goodbye. A [`SharedPool`](super::SharedPool) has buffers of its own, and
-    /// lends a sender up to so many at a time.
+    /// Receive buffers posted for the peer's messages (Fischer's k). One more is posted for its
+    /// goodbye. A [`SharedPool`](super::SharedPool) has buffers of its own, and lends a sender up
+    /// to `recv_depth` at a time.
     pub recv_depth: u32,
     /// Completions polled at a time (Fischer polls 32).
     pub poll_batch: u32,
@@ -87,8 +86,8 @@ pub struct Config {
     /// True if the receiver's credits limit the sender. Without them a receiver that falls behind
     /// causes RNR events: Fischer's mode, for measuring.
     pub credits: bool,
-    /// Pack small messages into work requests of up to so many bytes; 0 does not. Messages are
-    /// gathered then, as with a `batch` of more than 1.
+    /// Largest work request, in bytes, into which small messages are packed; 0 turns packing off.
+    /// Packing gathers messages, as a `batch` of more than 1.
     pub pack_bytes: u32,
     /// Messages that travel inside the work request.
     pub inline: Inline,
@@ -108,7 +107,7 @@ impl Default for Config {
 impl Config {
     /// Most unacknowledged messages, and receive buffers, of one connection.
     pub const MAX_WINDOW: u32 = 16_384;
-    /// Longest message, in bytes: what a registered slot of this library may hold.
+    /// Longest message, in bytes: the largest registered slot of this library.
     pub const MAX_MESSAGE_BYTES: u32 = 1 << 30;
     /// Most completions polled at a time.
     pub const MAX_POLL_BATCH: u32 = 1024;

@@ -42,7 +42,7 @@ enum LinkState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwedWork {
     Nothing,
-    /// To post what has gathered: when there is more of it, or the receiver is idle.
+    /// Gathered buffers to post, when there are more of them, or the receiver is idle.
     Rest,
     /// More, which no completion will announce.
     More,
@@ -79,8 +79,8 @@ pub struct SendRecvLink {
     /// the ones that came since are not booked yet.
     room: u32,
     counted: u32,
-    /// Messages that are booked, and messages that had come at the last check whether the
-    /// sender is silent; both wrap.
+    /// Booked messages, and messages that had arrived at the last check for a silent sender; both
+    /// wrap.
     booked: u32,
     seen: u32,
     /// Booked messages that were handed out when the receiver stopped.
@@ -107,7 +107,7 @@ pub struct SendRecvLink {
     pub(super) noted: bool,
 }
 
-/// Counters of what a receiver has done so far.
+/// Counters of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -121,11 +121,11 @@ pub struct ReceiverStats {
     pub credits_sent: u64,
     /// Receive buffers posted, the first ones included.
     pub buffers_posted: u64,
-    /// Buffers of a shared pool that may be lost: the queue pair of a sender that has gone was
-    /// destroyed, and its device had not said in time (`linger`, and one second at most) that it
-    /// kept none, as it may when the sender dies in the middle of a message; or more than 64
-    /// queue pairs had to be waited for. The kernel's rxe never says so, and keeps none: there
-    /// it is the number of senders that have gone.
+    /// Buffers of a shared pool that may be lost. A device may keep a buffer if the sender dies in
+    /// the middle of a message. The count rises when the queue pair of a sender that has left is
+    /// destroyed before its device has reported that it keeps none: after `linger`, at most one
+    /// second, or because more than 64 queue pairs wait for their device. The kernel's rxe never
+    /// reports it, and keeps none: there it is the number of senders that have left.
     pub unaccounted_buffers: u64,
 }
 
@@ -263,7 +263,7 @@ impl SendRecvLink {
         }
     }
 
-    /// Probes a sender from which nothing has come since the last call.
+    /// Probes a sender that was silent since the last call.
     pub(crate) fn ask_if_silent(&mut self) {
         let come = self.booked.wrapping_add(self.counted - self.room);
         if come == self.seen {
@@ -273,7 +273,8 @@ impl SendRecvLink {
         self.seen = come;
     }
 
-    /// No more messages are handed out: all that have come were, except the last `left`.
+    /// Closes the books: no more messages are handed out. All booked ones were, except the last
+    /// `left`.
     pub(crate) fn close_books(&mut self, left: u32) {
         self.book();
         self.taken = self.booked.wrapping_sub(left);
@@ -290,8 +291,8 @@ impl SendRecvLink {
         }
     }
 
-    /// Posts the goodbye if it is due and there is room for it. Room comes with the
-    /// completions of what is on its way, so ask again after each of them.
+    /// Posts the goodbye if it is due and there is room for it. Completions make room, so call it
+    /// again after each of them.
     pub(crate) fn say_goodbye(&mut self) {
         let Goodbye::Due(control) = self.goodbye else { return };
         let id = self.posting.next_id();
@@ -321,7 +322,7 @@ impl SendRecvLink {
         told && !self.marked && !self.posting.awaits_completion() && self.is_home()
     }
 
-    /// Reports whether it has settled but for what the device has yet to complete.
+    /// Reports whether it has settled, except for requests that the device has not completed.
     pub(crate) fn is_leaving(&self) -> bool {
         let told = self.state != LinkState::Open && self.error.is_none();
         told && match &self.source {
@@ -333,7 +334,7 @@ impl SendRecvLink {
     fn is_home(&self) -> bool {
         match &self.source {
             BufferSource::Own(own) => own.lent() == 0 && (!self.is_silent || own.posted_now() == 0),
-            // The pool sees to its messages.
+            // The pool tracks its messages.
             BufferSource::Shared(_) => true,
         }
     }

@@ -161,8 +161,8 @@ impl Links {
             let Some(link) = self.link(ended.place) else { return false };
             let has_time = now.duration_since(ended.since) < self.linger;
             // The peer of a link that has ended well may still repeat its goodbye: our device's
-            // answer may have been lost, and without a queue pair that repeats the answer, the peer
-            // would take us for dead.
+            // acknowledgement may have been lost. Without a queue pair that repeats it, the peer
+            // would report us as lost.
             let is_waited_for = has_time && link.ended_well();
             // A link of a pool keeps its place until there is room for it among the stale links.
             let has_room = self.stale.has_room() || !link.is_shared();
@@ -204,9 +204,9 @@ impl Links {
         Some(link)
     }
 
-    /// Destroys a link's queue pair and frees its buffers: now, or for a link of a pool when
-    /// all its completions are booked and the device says that it keeps no buffer. (A link whose
-    /// set-up failed may have got messages, too.)
+    /// Destroys a link's queue pair and frees its buffers. For a link of a pool, it does so when
+    /// all its completions are booked and the device has reported that it keeps no buffer. (A link
+    /// with a failed set-up may have received messages, too.)
     pub(crate) fn forget(&mut self, mut link: SendRecvLink) {
         if link.is_shared() {
             link.silence();

@@ -8,11 +8,11 @@ use super::shared::SlotReturn;
 use crate::half::received_message;
 use crate::peer::Peer;
 
-/// A received message: derefs to its bytes, which lie where the device put them.
+/// A received message: derefs to its bytes, in the buffer that the device has written.
 ///
-/// Dropping it frees its buffer, from any thread and in any order; the receiver
-/// reposts what was freed, in batches. [`Receiver::free`](crate::RecvHalf::free) does the
-/// same without atomic operations. A message may outlive its receiver.
+/// Dropping it frees its buffer, from any thread and in any order; the receiver reposts freed
+/// buffers in batches. [`Receiver::free`](crate::RecvHalf::free) does the same without atomic
+/// operations. A message may outlive its receiver.
 #[derive(Debug)]
 pub struct Message {
     pub(super) buffer: RecvBuf<SlotReturn>,

@@ -27,9 +27,8 @@
 //!    [`receiver_shared`](crate::receiver_shared), and [`join_shared`](crate::join_shared) or
 //!    [`Incoming::accept_into_shared`](crate::Incoming::accept_into_shared).
 //!
-//! A connection is duplex: two one-way halves, each with a queue pair and a
-//! completion queue of its own, so that each is usable by its own thread and the
-//! two share nothing.
+//! A connection is duplex: two one-way halves, each with a queue pair and a completion queue of its
+//! own. Each can have its own thread; the two share nothing.
 //!
 //! ```text
 //!        sender                                  receiver
@@ -40,18 +39,16 @@
 //!   [. . . . . . . .]     credit, no payload          v
 //! ```
 //!
-//! The sender keeps up to `unacked` messages on their way, posts them in postlists
-//! of `batch`, and asks for a completion now and then: a completion acknowledges
-//! everything before it, and in-order delivery makes "acknowledged" mean "lies in
-//! the receiver's memory". The receiver polls up to 32 completions at a time, lends
-//! the messages out, and reposts what was freed in batches.
+//! The sender keeps up to `unacked` messages in flight, posts them in postlists of `batch`, and
+//! signals one request in several: a completion acknowledges all requests before it. With in-order
+//! delivery, an acknowledged message lies in the receiver's memory. The receiver polls up to 32
+//! completions at a time, lends the messages out, and reposts freed buffers in batches.
 //!
-//! A message that finds no buffer costs the sender a long back-off or the
-//! connection ("receiver not ready"; the specification leaves the cure to production
-//! systems). Here the receiver grants credits: cumulative counts of messages that
-//! it will have room for, sent when half of its buffers have come back, or at once
-//! when the sender may have no credit left. So no message is ever sent without a buffer
-//! waiting for it. `credits: false` is the uncontrolled mode, for measuring.
+//! A message that finds no buffer (receiver-not-ready) costs the sender a long back-off or the
+//! connection; the specification leaves flow control to the application. Here the receiver grants
+//! credits: cumulative counts of messages that it has room for. It sends them when half of its
+//! buffers were freed, or at once when the sender may have no credit left. So each message finds a
+//! posted buffer. `credits: false` is the uncontrolled mode, for measuring.
 
 mod config;
 mod link;

@@ -43,13 +43,12 @@ use crate::waiting::{CqWaiting, Waits};
 pub struct Receiver {
     pub(super) waiting: CqWaiting,
     batch: CompletionBatch,
-    /// Messages that were taken from the batch, of one peer. They come before what is
-    /// left in it.
+    /// Messages of one peer that were taken from the batch. They precede the rest of the batch.
     run: RecvRun<SlotReturn>,
     /// The peer that sent them, and the place of its link.
     run_of: (Peer, u32),
     pub(super) links: Links,
-    /// Places of links whose books have changed since they were last settled.
+    /// Places of links with changed books since they were last settled.
     dirty: Vec<u32>,
     /// Places of links that need not be settled until they are marked again, or the receiver
     /// is idle: of many peers most have gathered a few buffers.
@@ -103,7 +102,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the counters of what was done so far, for the senders that have gone as well.
+    /// Returns the counters, which include senders that have left.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         // Messages were counted when they were taken.
@@ -127,9 +126,8 @@ impl RecvHalf for Receiver {
     // Always: a message that is returned through memory is copied about (see below).
     #[inline(always)]
     fn try_recv(&mut self) -> Result<Message, RecvError> {
-        // A message comes out of this loop in registers: nothing that is called here
-        // writes to where the result lies, or each message would be copied about.
-        // What the slow ways find waits in `found` and `trouble`.
+        // A message leaves this loop in registers: no callee writes to the result's memory, which
+        // would copy each message. The slow paths leave their results in `found` and `trouble`.
         loop {
             if let Some(buffer) = self.run.next() {
                 let (peer, place) = self.run_of;
@@ -220,7 +218,7 @@ impl Receiver {
     /// one to finish, completions that were polled, or new ones.
     #[inline(never)]
     fn go_on(&mut self) {
-        // What a sender that joined has brought up is handed out first.
+        // Messages or errors that were found while a sender joined are handed out first.
         if self.found.is_some() || self.trouble.is_some() {
             return;
         }
@@ -233,8 +231,8 @@ impl Receiver {
         }
     }
 
-    /// Takes what is next in the batch, which is of that queue pair: as many messages as
-    /// there are, or one completion of another kind.
+    /// Takes the next entries of the batch, which are of the queue pair `qp_num`: a run of
+    /// messages, or one completion of another kind.
     #[inline]
     fn advance(&mut self, qp_num: u32) {
         let place = self.links.find(qp_num);
@@ -251,7 +249,7 @@ impl Receiver {
         self.stats.bytes += self.run.taken_bytes();
     }
 
-    /// Takes the next completion, which is of that place.
+    /// Takes the next completion, which is of the link at `place`.
     #[inline(never)]
     fn take_one(&mut self, place: u32) {
         let Some(link) = self.links.get_mut(place) else { return };
@@ -299,8 +297,7 @@ impl Receiver {
         }
     }
 
-    /// Polls for more, after doing what is owed: each poll batch pays for the one
-    /// before it.
+    /// Polls for more, after the work owed for the batch before.
     fn refill(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
         let is_round = self.waiting.look() == KeepaliveDue::Round;
@@ -320,7 +317,7 @@ impl Receiver {
         Err(self.nothing())
     }
 
-    /// Polls between two looks whether loans are to be recalled.
+    /// Polls between two checks for loans to recall.
     const POLLS_PER_LOOK: u32 = 64;
 
     fn tick_pools(&self) {
@@ -328,7 +325,7 @@ impl Receiver {
         self.pools.iter().for_each(|pool| pool.tick(now));
     }
 
-    /// Does before a sleep what is due: recalls loans, and begins a round.
+    /// Does the work that is due before a sleep: recalls loans, and begins a round.
     #[cold]
     fn look_after(&mut self) {
         self.tick_pools();
@@ -337,7 +334,7 @@ impl Receiver {
         }
     }
 
-    /// A round begins: probes the peers that have sent nothing since the one before.
+    /// Begins a round: probes the peers that have sent nothing since the last one.
     #[cold]
     fn ask_silent_peers(&mut self) {
         for link in self.links.iter_mut() {
@@ -348,8 +345,7 @@ impl Receiver {
         }
     }
 
-    /// Polls until something has come, a few times. What has come, or a failure, is taken by the
-    /// next try.
+    /// Polls a few times, until something has arrived. The next try takes it, or a failure.
     #[inline]
     fn watch(&mut self) {
         debug_assert!(self.batch.is_empty(), "a try has found nothing");
@@ -367,7 +363,7 @@ impl Receiver {
         let polled = self.waiting.cq.poll(&mut self.batch);
         let polled = polled.map_err(|e| self.fail(CloseReason::device(e)))?;
         if polled > 0 {
-            // An event loop is awake: what it frees makes no system call.
+            // An event loop is awake: frees need no wakeup, which is a system call.
             self.returns.wakeup().retract();
         }
         Ok(polled)

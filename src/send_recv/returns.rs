@@ -39,8 +39,7 @@ impl SlotReturns {
     /// A buffer of the link in that place was freed.
     #[inline]
     pub(crate) fn give_back(&self, place: u32, slot: u32) {
-        // The buffer's owner gives it back once; a second time, the
-        // queue would refuse it, which is right.
+        // The buffer's owner returns it once; the queue refuses a second return.
         let _ = self.queue.enqueue(place << self.slot_bits | slot);
         host::notify_changed(&self.queue, 1);
         self.wakeup.wake();
@@ -48,7 +47,7 @@ impl SlotReturns {
 
     /// A shared pool has something for the link in that place.
     pub(crate) fn tell(&self, place: u32) {
-        // The queue refuses a link that is in it already, which is right.
+        // The queue refuses a link that is in it already, as intended.
         let _ = self.told.enqueue(place);
         host::notify_changed(&self.told, 1);
         self.wakeup.wake();
@@ -66,7 +65,7 @@ impl SlotReturns {
         &self.wakeup
     }
 
-    /// Takes freed buffers, as many as `ids` holds; returns how many there were.
+    /// Takes freed buffers, up to the length of `ids`; returns their number.
     #[inline]
     pub(crate) fn drain(&self, ids: &mut [u32]) -> usize {
         host::watch(&self.queue);

@@ -23,7 +23,7 @@ use crate::sending::{Half, Sends};
 use crate::ticket::Ticket;
 use crate::waiting::Waits;
 
-/// Counters of what a sender has done so far.
+/// Counters of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -45,15 +45,14 @@ pub struct SenderStats {
 /// A message is copied into the next slot of a registered ring and given a
 /// [`Ticket`]. The call that accepts it also posts it, unless the configuration asks for
 /// gathering: with a [`batch`](Config::batch) of more than 1 or with
-/// [`pack_bytes`](Config::pack_bytes), work requests go to the device in postlists. What was
-/// gathered is posted by [`flush`](Sender::flush), and by every call that waits.
+/// [`pack_bytes`](Config::pack_bytes), work requests go to the device in postlists.
+/// [`flush`](Sender::flush), and every call that waits, posts gathered messages.
 ///
-/// Dropping a sender delivers what was accepted and says goodbye, for at most
+/// Dropping a sender delivers accepted messages and says goodbye, for at most
 /// [`linger`](crate::Common::linger); [`close`](Sender::close) does the same and returns the
-/// result. A sender that has ended with an error says no goodbye, because a goodbye
-/// means that everything was delivered: it no longer answers, and the peer's receiver,
-/// which probes it once in a [`keepalive`](crate::Common::keepalive) interval, reports
-/// [`CloseReason::PeerLost`].
+/// result. A goodbye means that everything was delivered, so a sender that has ended with an error
+/// says none. It no longer answers, and the peer's receiver, which probes it once in a
+/// [`keepalive`](crate::Common::keepalive) interval, reports [`CloseReason::PeerLost`].
 #[derive(Debug)]
 pub struct Sender {
     half: Half,
@@ -115,7 +114,7 @@ impl Sender {
         }
     }
 
-    /// Returns the counters of what was done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         let messages = self.stats.messages + u64::from(self.half.posting.unbooked());
@@ -164,7 +163,7 @@ impl SendHalf for Sender {
         self.half.posting.check()?;
         self.push()?;
         if self.borrower.is_some() {
-            // Credits that were lent meanwhile are given back, too.
+            // Credits that were lent meanwhile are returned, too.
             self.progress()?;
         }
         self.give_back()
@@ -214,16 +213,16 @@ impl Room for Reserved<'_> {
 
     fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
         check_within(bytes, self.bytes)?;
-        // It is there already. `try_reserve` has looked after the peer: a probe now would send the
-        // pack that this message is behind.
+        // The message is in place already. `try_reserve` has checked the peer: a probe now would
+        // send the pack before this message.
         self.sender.put(bytes, |_| ())
     }
 }
 
 /// Sending.
 impl Sender {
-    /// As [`try_send`](Sender::try_send), filled in place: `fill` is given exactly
-    /// `bytes` bytes of registered memory, which hold what an earlier message left.
+    /// As [`try_send`](Sender::try_send), filled in place: `fill` gets exactly `bytes` bytes of
+    /// registered memory, with contents of an earlier message.
     ///
     /// # Errors
     /// As [`try_send`](Sender::try_send); `fill` is then not called.
@@ -370,8 +369,8 @@ impl Sender {
     }
 }
 
-/// Runs: messages of which only the length has to be checked. The ids and credits of a run
-/// are booked for all its messages at once.
+/// Runs: messages with only their length to check. The ids and credits of a run are booked for all
+/// its messages at once.
 impl Sender {
     /// Begins a run of messages: until the batch is full, the next one has to be signalled
     /// (which it then is), or there is no room.
@@ -401,8 +400,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Books what was staged in the run: before the send queue or the window are asked for
-    /// anything, and before it is posted.
+    /// Books the messages staged in the run. Call it before the send queue or the window is used
+    /// otherwise, and before the run is posted.
     pub(super) fn book(&mut self) {
         let booked = self.half.posting.book();
         if booked > 0 {
@@ -431,7 +430,7 @@ impl Sender {
         }
         match &self.packer {
             Some(packer) if packer.count() == 0 => self.make_room()?,
-            // The room of an open pack is its own, but it may never be sent.
+            // An open pack has room of its own, but may never be sent.
             _ => self.half.posting.check()?,
         }
         // The slot stays ours until the pack has ended: nothing else is staged
@@ -448,7 +447,7 @@ impl Sender {
         Ok(self.ticket(self.half.posting.next_id()))
     }
 
-    /// Posts what was accepted.
+    /// Posts accepted messages.
     fn push(&mut self) -> Result<(), SendError> {
         self.end_pack()?;
         self.post()

@@ -242,9 +242,8 @@ fn own_buffers(
     Ok(own)
 }
 
-/// Credits in chunks that the sender's control buffers can take: whatever the
-/// sender does, no more than that are on their way (see
-/// [`CreditGrantor::max_grants_in_flight`]). One buffer is kept for the goodbye.
+/// A grantor with chunks of credits that fit the sender's control buffers: at most that many grants
+/// are in flight (see [`CreditGrantor::max_grants_in_flight`]). One buffer is kept for the goodbye.
 fn grantor(
     window: u32,
     peer: &Endpoint,

@@ -26,22 +26,20 @@ use state::{MAX_LIST, SharedPoolInner, SharedReturn};
 /// receive queue. Clones are handles of the same pool.
 ///
 /// Each connection keeps three buffers, and its sender borrows credits for more: at most
-/// [`recv_depth`](super::Config::recv_depth) at a time, 4 at first, in the order in which senders
-/// ask. Never more is lent than there is, so that receiver-not-ready cannot happen however fast the
-/// senders are. A buffer is lent again after it has been posted again. Messages that the
-/// application holds count as lent: while it holds all that can be lent, each sender may send one
-/// message, and another one when that is freed.
+/// [`recv_depth`](super::Config::recv_depth) at a time, 4 at first, in the order of requests. The
+/// pool never lends more buffers than it has, so receiver-not-ready cannot happen at any rate of
+/// sending. A buffer is lent again after it has been reposted. Messages that the application holds
+/// count as lent: while it holds all lendable buffers, each sender may send one message, and
+/// another one when that is freed.
 ///
-/// A sender gives back what it does not use when it waits for its last message, flushes or
-/// closes, and when others have waited for a tenth of a second. One that makes no call keeps
-/// its loan; all such loans take at most three quarters of what can be lent, and after that
-/// loans have one credit each. [`close`](crate::SendHalf::close) does not wait for credits when all
-/// that was accepted is sent: the goodbye has a buffer of its own, also while a request for credits
-/// has no answer.
+/// A sender returns unused credits when it waits for its last message, flushes or closes, and when
+/// others have waited for a tenth of a second. A sender that makes no call keeps its loan. All such
+/// loans take at most three quarters of the lendable buffers; after that, loans have one credit
+/// each. [`close`](crate::SendHalf::close) does not wait for credits when all accepted messages are
+/// sent: the goodbye has a buffer of its own, also while a request for credits has no answer.
 ///
-/// A sender that sends without credits is found out and cut off by the first poll that sees
-/// it; until then it can use up buffers that others have credits for, and those see
-/// receiver-not-ready.
+/// The first poll that finds a message without a credit cuts its sender off. Until then that sender
+/// can use up buffers for which others have credits; those see receiver-not-ready.
 #[derive(Debug, Clone)]
 pub struct SharedPool {
     owner: Arc<Owner>,
@@ -65,7 +63,7 @@ impl SharedPool {
         device: &crate::device::Device,
         config: SharedConfig,
     ) -> Result<SharedPool, ConnectError> {
-        // Before anything of such a size is made.
+        // Validated before anything of this size is allocated.
         config.validate()?;
         let inner = Arc::new(SharedPoolInner::new(config)?);
         let recycler = SlotReturn::Shared(SharedReturn { inner: inner.clone() });
@@ -124,7 +122,7 @@ impl SharedPool {
 pub(crate) struct LoanClock(Weak<SharedPoolInner>);
 
 impl LoanClock {
-    /// Reports whether members wait, so that [`tick`](LoanClock::tick) is to be called soon.
+    /// Reports whether members wait: then call [`tick`](LoanClock::tick) soon.
     pub(crate) fn is_needed(&self) -> bool {
         // Relaxed: late by a poll is soon enough.
         self.0.upgrade().is_some_and(|inner| inner.has_waiting.load(Ordering::Relaxed))

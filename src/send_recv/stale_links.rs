@@ -14,9 +14,9 @@ use verbs_safe::Completion;
 use super::link::SendRecvLink;
 use crate::wait::{Deadline, SILENT_DEVICE};
 
-/// Queue pairs that are waited for at most, besides those of all peers: the completion queue
-/// has room for them. With a device that never says what it keeps, so many senders are released
-/// per second ([`SILENT_DEVICE`]).
+/// Most queue pairs that wait for their device, besides those of all peers: the completion queue
+/// has room for them. With a device that never reports what it keeps, this is the number of senders
+/// released per second ([`SILENT_DEVICE`]).
 pub(crate) const MAX_STALE_LINKS: u32 = 64;
 
 /// A link that takes no more messages: its queue pair is in ERR.
@@ -43,7 +43,7 @@ struct StaleLink<L> {
     link: L,
     /// Time after which it is not waited for any longer.
     until: Deadline,
-    /// The device has said that it keeps no buffer: what has completed is polled once more.
+    /// The device has reported that it keeps no buffer: completions are polled once more.
     is_told: bool,
 }
 
@@ -82,9 +82,9 @@ impl<L: DrainingLink> StaleLinks<L> {
         self.unaccounted
     }
 
-    /// Adds a link whose queue pair was moved to ERR. Where there is no [room](Self::has_room),
-    /// the first one is released, unaccounted: even if the device has said that it keeps
-    /// nothing, earlier completions may not have been polled.
+    /// Adds a link with its queue pair in ERR. Without [room](Self::has_room), the first link is
+    /// released, unaccounted: even if the device has reported that it keeps nothing, earlier
+    /// completions may not have been polled.
     pub(crate) fn add(&mut self, link: L) {
         if !self.has_room() {
             self.links.remove(0).link.give_share_back();

@@ -7,8 +7,8 @@ use crate::error::{ConfigError, check, check_in, chosen};
 use crate::qp::Inline;
 use crate::wait::WaitStrategy;
 
-/// Policies of one end of a Shared Write connection. The ends need not agree on them: what has to
-/// fit is exchanged when they connect.
+/// Policies of one end of a Shared Write connection. The ends may differ: they exchange and check
+/// the common terms when they connect.
 ///
 /// ```
 /// use rdma_conn::shared_write::Config;
@@ -21,14 +21,14 @@ use crate::wait::WaitStrategy;
 pub struct Config {
     /// Settings that every connection has.
     pub common: Common,
-    /// Extents of this end's ring, for all its peers together. A peer that sends has up to two of
-    /// them that no other one can use, so that there are to be two for each peer at least.
+    /// Extents of this end's ring, for all its peers together. A sending peer has up to two of them
+    /// to itself, so use at least two for each peer.
     pub extents: u32,
     /// Bytes of an extent, a multiple of 64: each holds messages of one peer, with 24 bytes for
     /// each, and 24 at its end. 0 chooses: 16 KiB, or room for four messages of any length.
     pub extent_bytes: u32,
-    /// The longest message, in bytes: of what this end receives, and of what it sends. A sender
-    /// sends none that is longer than what its receiver says.
+    /// The longest message that this end receives or sends, in bytes. A sender also keeps to its
+    /// receiver's limit.
     pub message_bytes: u32,
     /// Messages posted with one doorbell; 1 posts every message in the call that accepts it. With
     /// more, the last ones go out by [`flush`](crate::SendHalf::flush), and in every call that

@@ -25,7 +25,7 @@ pub struct SharedWriteLink {
     /// Its number in the ring.
     pub(super) number: u32,
     pub(super) peer_stop: Place,
-    /// True once what the peer writes cannot be trusted any more.
+    /// True once the peer has written impossible values.
     pub(super) is_broken: bool,
     /// Messages that were just copied: where they begin, and their lengths.
     pub(super) copied: Vec<(u32, u32)>,

@@ -19,14 +19,13 @@
 //! ```
 //!
 //! The ring is cut into extents, and each sender fills one at a time. So the receiver's memory does
-//! not grow with its senders, a sender that sends much has much of it, and the receiver posts no
-//! request for what it takes. It costs a round trip for each extent, taken ahead, and all senders
-//! can write to the whole ring: *they have to trust each other*. Where they do not, or where there
-//! are few of them, [`BufferedWrite`](crate::BufferedWrite) gives each a ring of its own.
+//! not grow with the number of senders, a busy sender gets more extents, and the receiver posts no
+//! requests. The cost is a round trip for each extent, which is taken in advance. All senders can
+//! write to the whole ring: *they have to trust each other*. Without that trust, or with few
+//! senders, [`BufferedWrite`](crate::BufferedWrite) gives each a ring of its own.
 //!
-//! Extents that are free go to the senders in the order of their tickets. A sender that sends
-//! nothing keeps up to two extents; those of one that dies are found, and are free again. The
-//! device has to have atomics.
+//! Free extents go to the senders in the order of their tickets. An idle sender keeps up to two
+//! extents; those of a dead sender are found and freed. The device must support atomics.
 //!
 //! The protocol itself is [`conn_core::shared_write`].
 

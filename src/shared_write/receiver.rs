@@ -3,7 +3,7 @@
 use super::link::SharedWriteLink;
 use crate::receiving::{CopyReceiving, receives_copies};
 
-/// Counters of what a receiver has done so far.
+/// Counters of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -31,7 +31,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Returns the counters of what was done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let (messages, bytes) = self.receiving.handed_out();

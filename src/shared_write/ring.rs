@@ -44,12 +44,12 @@ impl ExtentRing {
         (self.layout().link_at(link) + offset) as usize
     }
 
-    /// Clears the words of a link, for a sender that is to have it.
+    /// Clears the words of a link, for its next sender.
     pub(super) fn clear_link(&self, link: u32) {
         let _ = self.region.fill(self.at(link, 0), LINK_BYTES as usize, 0);
     }
 
-    /// Grants what is free.
+    /// Grants free extents.
     fn grant(&mut self) {
         let before = self.core.decided();
         while let Some(Grant { entry_at, word }) = self.core.grant() {
@@ -88,7 +88,7 @@ impl ExtentRing {
         self.error.map_or(Ok(()), Err)
     }
 
-    /// The next message of a link: where it lies, and its length.
+    /// The next message of a link: its offset and its length.
     #[inline]
     pub(super) fn next(&mut self, link: u32) -> Result<Option<(u64, u32)>, ExtentError> {
         self.check()?;
@@ -109,7 +109,7 @@ impl ExtentRing {
         }
     }
 
-    /// The next trailer of a link of which no extent is known so far.
+    /// The next trailer of a link without a known extent.
     #[cold]
     fn find(&mut self, link: u32) -> Result<Option<u64>, ExtentError> {
         self.core.on_link(link, self.words(link))?;
@@ -124,7 +124,7 @@ impl ExtentRing {
         self.core.on_goodbye(link, words)
     }
 
-    /// Looks after what senders have left that have gone.
+    /// Continues the audit for a link, if it awaits the link's words.
     #[inline]
     pub(super) fn look_after(&mut self, link: u32) {
         if self.core.awaits(link) {
@@ -133,7 +133,7 @@ impl ExtentRing {
         }
     }
 
-    /// Takes back what an audit has found: nothing, unless one has just ended.
+    /// Takes back the orphans of an audit that has just ended.
     #[cold]
     fn reclaim(&mut self) {
         while let Some(emptied) = self.core.orphan() {
@@ -141,14 +141,14 @@ impl ExtentRing {
         }
     }
 
-    /// A sender has gone.
+    /// Closes the link of a sender, and begins an audit.
     pub(super) fn close(&mut self, link: u32) {
         if let Some(emptied) = self.core.close(link) {
             self.recycle(emptied);
         }
         let tail = self.region.observe_arrival(TAIL_AT as usize).map(u64::from_le);
         match self.core.begin_audit(tail.unwrap_or_default()) {
-            // Most are at rest, or further already.
+            // Most links are idle, or have advanced already.
             Ok(()) => (0..self.layout().links()).for_each(|link| self.look_after(link)),
             Err(e) => self.error = Some(e),
         }

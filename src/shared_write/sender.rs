@@ -21,7 +21,7 @@ use crate::wait::POLL_SLEEP;
 use crate::waiting::Waits;
 use crate::writing::{Writes, Writing, sends_from_slots};
 
-/// Counters of what a sender has done so far.
+/// Counters of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -50,11 +50,11 @@ pub struct Sender {
     writing: Writing,
     core: ExtentSender,
     peer: PeerRing,
-    /// The receiver's stop, and what this end's own requests bring.
+    /// The receiver's stop, and the results of this end's requests.
     memory: SharedRegion,
     landing: RegionId,
     limit: u32,
-    /// Requests for a ticket, or for what it has: the last one of them.
+    /// The last request for a ticket, or for its entry.
     pending: Option<PendingRequest>,
     /// Time when the entry is read once more, and the length of that rest.
     rests_until: Option<Instant>,
@@ -81,7 +81,7 @@ enum PendingRequest {
 
 /// Offset at which a fetch-and-add lands, in the sender's memory.
 const TICKET_LANDS_AT: u64 = 64;
-/// Offset at which the word of what is decided lands.
+/// Offset at which the count of decided tickets lands.
 const DECIDED_LANDS_AT: u64 = 128;
 /// Offset at which an entry lands.
 const ENTRY_LANDS_AT: u64 = 192;
@@ -148,18 +148,18 @@ impl Sender {
             && self.core.spot(bytes as u32).is_some()
     }
 
-    /// Something seems to be missing: looks once more, and says what.
+    /// Slow path of a claim: polls again, and returns the missing resource as an error.
     #[cold]
     fn claim_late(&mut self, bytes: usize) -> Result<(), SendError> {
         check_within(bytes, self.limit as usize)?;
         self.writing.half.posting.check()?;
-        // Completions may be all that is missing: then what is gathered stays so.
+        // If only completions were missing, gathered messages stay gathered.
         self.progress()?;
         if self.has_all(bytes) {
             return Ok(());
         }
         self.writing.flush()?;
-        // A device that is done with a request when it is posted takes a step in each.
+        // On a synchronous device each iteration completes one step.
         for _ in 0..4 {
             self.progress()?;
             self.writing.half.posting.check()?;
@@ -230,7 +230,7 @@ impl Sender {
     fn go_on(&mut self) {
         let looks = self.core.sent().is_multiple_of(MESSAGES_PER_LOOK);
         if (self.pending.is_some() && looks) || (self.pending.is_none() && self.core.is_due()) {
-            // What fails ends the sender, and is reported by the next call.
+            // A failure ends the sender, and the next call reports it.
             let _ = self.progress();
         }
     }
@@ -262,10 +262,10 @@ impl Sender {
         Ok(is_new)
     }
 
-    /// Posts the requests for a ticket, or for what it has, if there is something to be known.
+    /// Posts the requests for a ticket, or for its entry, if one is due.
     fn ask(&mut self) -> Result<(), SendError> {
         let has_room = self.writing.half.posting.control_room() >= CONTROL;
-        // What is gathered would be sent with it: a call flushes before there is no room.
+        // Gathered messages would be sent with it: a call flushes them before the room runs out.
         if self.pending.is_some() || !has_room || self.writing.unflushed() > 0 {
             return Ok(());
         }
@@ -355,8 +355,8 @@ impl Writes for Sender {
         let op = self.write(at, checked::checked_bytes(words.len()) as u64);
         let slot = self.writing.half.posting.slot().ok_or(SendError::Full(Full::Requests))?;
         let _ = checked::put(&words, slot);
-        // The receiver may be gone when it has heard it: READs and fetch-and-adds are answered
-        // before.
+        // The receiver may leave once it has the goodbye: the fence completes READs and
+        // fetch-and-adds before.
         let flags = SendFlags { signalled: true, fence: true, ..SendFlags::default() };
         let staged = self.writing.half.posting.stage_with(op, flags, WrClass::Control)?;
         self.writing.mark(staged)

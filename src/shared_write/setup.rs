@@ -66,7 +66,7 @@ impl Protocol for SharedWrite {
         let shape = shape(&config.common, &waiting.cq, WRITES, sends);
         let mut pair = NewPair::create(device, &pd, &shape, ())?;
         let memory = peer_memory(device, &pd, MEMORY_BYTES, WRITES)?;
-        // No more than the stop is the receiver's to write, as far as it knows.
+        // The receiver gets only the place of the stop.
         let terms = Terms::Sender { place: place(&memory) };
         Ok(NewSender::new(pair.endpoint(0, 0), terms, move |peer, wire, _| {
             let Terms::Receiver { place, layout, link, apart } = peer.terms else {
@@ -150,7 +150,7 @@ impl LinkHost for Receiver {
 
     fn forget(&mut self, link: SharedWriteLink) {
         let number = link.number;
-        // Its queue pair first: nothing of it arrives any more.
+        // The queue pair is destroyed first, so that nothing of the sender arrives any more.
         drop(link);
         self.receiving.shared.close(number);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Sleeps of a wait for what no event announces, from 20 µs to a millisecond.
+/// Sleeps of a wait without events, from 20 µs to a millisecond.
 #[derive(Debug)]
 pub(crate) struct SleepBackoff(Duration);
 

@@ -158,7 +158,7 @@ fn a_wait_that_has_slept_polls_once_for_each_sleep() {
     assert_eq!(idle.look(host::time::now() - 2 * TICK), WaitStep::Again);
     assert!(sleeps(idle.look(host::time::now())));
     assert!((0..3).all(|_| sleeps(idle.step())));
-    // What it finds may be followed by more: it polls again.
+    // More events may follow: it polls again.
     assert_eq!(idle.after(1), WaitStep::Again);
     assert_eq!(idle.step(), WaitStep::Again);
 }

@@ -21,7 +21,7 @@ fn a_late_wakeup_is_taken_by_a_later_call() {
     assert_eq!(wakeup.owed.load(Ordering::Relaxed), 0);
 }
 
-/// An event loop arms a half, and then calls what waits.
+/// An event loop arms a half, and then makes a call that waits.
 #[test]
 fn announcing_again_or_retracting_takes_an_earlier_wakeup() {
     let wakeup = EventfdWakeup::new().unwrap();

@@ -56,7 +56,7 @@ pub enum ReadError {
     Unread {
         /// The buffer.
         buffer: Buffer,
-        /// The peer whose message it was.
+        /// The peer that offered the message.
         peer: Peer,
         /// The reason.
         reason: CloseReason,

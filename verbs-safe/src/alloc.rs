@@ -1,10 +1,11 @@
-//! Memory of a size that the program or a peer decides. `Vec` and `Box` end the process where there is none; what is made here
-//! reports it. (`cargo xtask check` finds sized allocations elsewhere: `xtask/src/sized.rs`.)
+//! Allocation of a size that the program or a peer chooses. `Vec` and `Box` abort the process if
+//! memory runs out; these functions return an error. (`cargo xtask check` finds sized allocations
+//! elsewhere: `xtask/src/sized.rs`.)
 
 use crate::errno::Errno;
 use crate::error::MapError;
 
-/// An empty list with room for `len` values; `step` is what fails, in words.
+/// An empty list with room for `len` values; `step` names the allocation in the error.
 pub(crate) fn list<T>(step: &'static str, len: usize) -> Result<Vec<T>, MapError> {
     let bytes = len.saturating_mul(size_of::<T>());
     let mut list = Vec::new();

@@ -1,11 +1,9 @@
-//! The loop that a C programmer would write by hand, with which everything above the verbs is
-//! compared.
+//! A hand-written verbs loop, as in C: the baseline of all layers above.
 //!
-//! Two queue pairs of one device, connected to each other; one end sends messages of
-//! a fixed size from a ring, the other polls, touches and reposts. There is no
-//! bookkeeping but what the loop itself needs: raw pointers, prepared work requests,
-//! and counters. In two threads, the sender learns through a shared counter how far
-//! the receiver is, which costs it less than any credit on the wire.
+//! Two queue pairs of one device are connected to each other; one end sends messages of a fixed
+//! size from a ring, the other polls, touches and reposts. The loop has raw pointers, prepared work
+//! requests and counters, and no other bookkeeping. In two threads, the sender reads the receiver's
+//! progress from a shared counter, which costs less than a credit on the wire.
 //!
 //! [`SharedMessages`] is the same for two processes that need no device at all.
 
@@ -209,7 +207,7 @@ impl RawLoopSender {
         let left = end - self.sent;
         let count = left.min(self.config.batch.into());
         let unacked = self.sent + count - self.acked <= self.config.unacked.into();
-        // Receives are posted again in batches: that many may be missing.
+        // Receives are reposted in batches: up to a batch of them may be missing.
         let free = u64::from(self.config.slots - self.config.repost_batch + 1);
         let goes = count > 0 && unacked && self.sent + count - received <= free;
         if goes {
@@ -231,8 +229,8 @@ impl RawLoopSender {
             let signalled =
                 self.sent.is_multiple_of(self.config.signal_every.into()) || self.sent == end;
             let bit = ibv_send_flags::IBV_SEND_SIGNALED.0;
-            // SAFETY: the request is done with (at most `unacked` are in flight), and so
-            // is its slot, which is `size` bytes long.
+            // SAFETY: the device is done with the request (at most `unacked` are in flight) and
+            // with its slot of `size` bytes.
             unsafe {
                 (*work).wr_id = self.sent;
                 (*work).send_flags = (*work).send_flags & !bit | if signalled { bit } else { 0 };
@@ -244,8 +242,7 @@ impl RawLoopSender {
             last = if i + 1 == count { work } else { last };
         }
         let mut bad = null_mut();
-        // SAFETY: from the first to the last these are valid requests, whose memory the
-        // queue pair holds.
+        // SAFETY: the requests of the list are valid; the queue pair holds their memory.
         let result = unsafe {
             (*last).next = null_mut();
             ibv_post_send(self.qp.send.raw(), first, &mut bad)
@@ -280,7 +277,7 @@ struct RawLoopReceiver {
     sum: u64,
 }
 
-// SAFETY: the pointers lead into arrays and memory that the value owns.
+// SAFETY: the pointers point into arrays and memory that the value owns.
 unsafe impl Send for RawLoopReceiver {}
 
 /// Count that the receiver publishes when it has given up.
@@ -337,7 +334,7 @@ impl RawLoopReceiver {
         Ok(())
     }
 
-    /// Takes completions, touches the messages, and posts again what has gathered.
+    /// Takes completions, touches the messages, and reposts gathered receives.
     #[inline]
     fn progress(&mut self) -> Result<(), RawLoopError> {
         let n = poll(&self.cq, &mut self.wcs)?;
@@ -364,7 +361,7 @@ impl RawLoopReceiver {
         if self.gathered == 0 {
             self.first = work;
         } else {
-            // SAFETY: the last gathered request is ours.
+            // SAFETY: `self.last` is a request of `self.work`, and not posted yet.
             unsafe { (*self.last).next = work };
         }
         self.last = work;
@@ -375,8 +372,7 @@ impl RawLoopReceiver {
     fn repost(&mut self) -> Result<(), RawLoopError> {
         let mut bad = null_mut();
         self.gathered = 0;
-        // SAFETY: from the first to the last these are valid requests, whose memory the
-        // queue pair holds.
+        // SAFETY: the requests of the list are valid; the queue pair holds their memory.
         let result = unsafe {
             (*self.last).next = null_mut();
             ibv_post_recv(self.qp.send.raw(), self.first, &mut bad)
@@ -392,7 +388,7 @@ impl RawLoopReceiver {
 
 #[inline]
 fn poll(cq: &CompletionQueue, wcs: &mut [ibv_wc]) -> Result<usize, RawLoopError> {
-    // SAFETY: the queue is alive, and the slice has room for as many as it is long.
+    // SAFETY: `cq` keeps the queue alive; `wcs` has room for `wcs.len()` completions.
     let n = unsafe { ibv_poll_cq(cq.inner.raw.as_ptr(), wcs.len() as i32, wcs.as_mut_ptr()) };
     if n < 0 {
         return Err(RawLoopError::Verb { verb: "polling", errno: Errno::from_result(n) });

@@ -1,5 +1,5 @@
-//! One error type a verb: what failed, in which state, and the system's reason. Here are those of
-//! memory and of queues.
+//! One error type per verb, with the failed step, the state and the system's reason. This module
+//! has those of memory and queues.
 
 mod device;
 mod request;
@@ -114,7 +114,7 @@ pub enum RegionError {
     Misaligned {
         /// Offset of the word.
         offset: usize,
-        /// Number of which a valid offset is a multiple.
+        /// Valid offsets are multiples of this number.
         alignment: usize,
     },
     /// Peers are not permitted to read it.
@@ -226,7 +226,7 @@ pub enum CreateQpError {
         /// The part that belongs to the other context.
         what: &'static str,
     },
-    /// A completion queue is too small for what may complete into it.
+    /// A completion queue is too small for the requests that may complete into it.
     #[error("{role} completions: {source}")]
     CqTooSmall {
         /// Role of the completion queue.
@@ -234,7 +234,7 @@ pub enum CreateQpError {
         /// The sizes.
         source: CqTooSmall,
     },
-    /// A parameter is over what this layer can address.
+    /// A parameter exceeds the range that this layer can address.
     #[error("{what} is {value}; at most {max} is possible")]
     TooLarge {
         /// Name of the parameter.
@@ -358,7 +358,7 @@ pub struct QueryQpError {
 /// No shared receive queue, or not its pool.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CreateSrqError {
-    /// A parameter is over what this layer can address.
+    /// A parameter exceeds the range that this layer can address.
     #[error("{what} is {value}; at most {max} is possible")]
     TooLarge {
         /// Name of the parameter.

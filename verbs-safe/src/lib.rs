@@ -21,14 +21,13 @@
 //! 6. [`CompletionQueue::poll`] gives [`Completion`]s; [`Completion::queue_id`] names
 //!    their queue. [`CompletionChannel`] describes how to sleep without missing one.
 //!
-//! **Contract: safe code cannot cause undefined behaviour, whatever the peer does,
-//! whatever is forgotten, dropped or kept.** How it is kept:
+//! **Contract: safe code cannot cause undefined behaviour, for any behaviour of the peer, and for
+//! any order of dropping or forgetting values.** The means:
 //!
-//! - Memory of posted work belongs to the queue pair, or the shared receive queue,
-//!   itself; no handle can free it. It is freed after the queue has been destroyed,
-//!   and if destroying fails, it is leaked. The same holds for the address handles and
-//!   the regions that requests refer to; those that were given up go as soon as the last
-//!   such request is retired.
+//! - Memory of posted work belongs to the queue pair, or the shared receive queue, itself; no
+//!   handle can free it. It is freed after the queue has been destroyed, and leaked if destroying
+//!   fails. The same holds for the address handles and the regions of requests; after the user has
+//!   dropped them, they are released when the last such request is retired.
 //! - A slot is returned by the [`Completion`] of its request. A completion can be neither
 //!   made nor copied, and the number of its queue is never used again.
 //! - Memory that peers can write ([`SharedRegion`]) is never a slice. Peers cannot write
@@ -38,14 +37,14 @@
 //!   as a slice ([`SendQueue::lend`]).
 //! - What a device reports is checked: a length is never more than the slot has, and a
 //!   datagram that is shorter than its route header is an error.
-//! - Each object keeps those that it was made from alive, so that they are destroyed in the
+//! - Each object keeps the objects that it was made from alive, so that they are destroyed in the
 //!   only order that the verbs permit.
 //!
-//! Nothing on the data path allocates, locks, or enters the kernel on its own.
+//! The data path does not allocate, lock, or enter the kernel on its own.
 //!
 //! The crate compiles on x86-64 only. A peer may read a [`Buffer`] while its owner writes to it
-//! through `&mut [u8]`. The software device then copies by inline assembly, which is no data
-//! race in Rust's terms, and which it has for x86-64 only.
+//! through `&mut [u8]`. The software device copies by inline assembly, which is no data race in
+//! Rust's terms. That assembly exists for x86-64 only.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -56,7 +55,7 @@ compile_error!(
      are data races with plain stores"
 );
 
-/// Implements `Debug` of a type: its name, and what these fields and methods of it give.
+/// Implements `Debug` of a type: its name, and the values of these fields and methods.
 macro_rules! debug_shows {
     ($type:ident $(: $($value:ident $(($($no:tt)*))?),+)?) => {
         impl std::fmt::Debug for $type {

@@ -37,8 +37,8 @@ pub enum ResourceLimit {
     Descriptors(u64),
 }
 
-/// Sets the length of a file in memory, zeros behind what it has. Beyond its limit a file
-/// does not grow: the kernel would end the process (`SIGXFSZ`).
+/// Sets the length of a file in memory; new bytes are zeros. Checks `RLIMIT_FSIZE` first: beyond it
+/// the kernel would end the process (`SIGXFSZ`).
 ///
 /// # Errors
 /// `EFBIG` for the limit, which [`reached`] then names; else the system's reason.
@@ -51,7 +51,7 @@ pub(crate) fn set_len(file: impl AsFd, len: u64) -> Result<(), Errno> {
     Ok(ftruncate(file, len)?)
 }
 
-/// The limit behind an error of the system, if it is one that is set.
+/// The resource limit behind an error of the system, if that limit is set.
 pub(crate) fn reached(errno: Errno) -> Option<ResourceLimit> {
     let of = |resource| getrlimit(resource).current;
     match errno {
@@ -62,7 +62,7 @@ pub(crate) fn reached(errno: Errno) -> Option<ResourceLimit> {
     }
 }
 
-/// The limit behind `ENOMEM` of a registration, if it is set: devices pin what they use.
+/// The limit behind `ENOMEM` of a registration, if it is set: devices pin registered memory.
 pub(crate) fn locked_memory(errno: Errno) -> Option<ResourceLimit> {
     let is_it = errno == Errno::ENOMEM;
     let limit = is_it.then(|| getrlimit(Resource::Memlock).current).flatten();

@@ -1,5 +1,5 @@
-//! Contexts and what the verbs make of them: completion queues and their channels, address
-//! handles, events. Nothing here depends on registered memory or on queue pairs.
+//! Contexts and their objects: completion queues and their channels, address handles, events. The
+//! module does not depend on registered memory or on queue pairs.
 
 pub(crate) mod ah;
 pub(crate) mod backlog;

@@ -2,8 +2,8 @@
 
 use std::ptr::NonNull;
 
-/// A fixed array that is only reached through raw pointers, so that pointers from
-/// one element to another stay valid whatever is done with the rest.
+/// A fixed array that is only accessed through raw pointers, so that pointers from one element to
+/// another stay valid while other elements are accessed.
 pub(crate) struct RawArray<T> {
     base: NonNull<T>,
     len: usize,

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A descriptor, and whether it has become readable. Each time that it has is told once: look for
-/// what made it readable after that.
+/// A descriptor, and whether it has become readable. Each readiness is reported once: take all that
+/// made it readable after that.
 pub struct Readable {
     registered: DescriptorRegistration,
 }

@@ -6,10 +6,9 @@
 //!   peers may READ it, no more   <----   and nothing else does
 //! ```
 //!
-//! Neither is memory that a peer can write to, so both lend slices. A source lends
-//! `&mut [u8]` as any buffer does; what a peer reads meanwhile is the peer's risk. A landing
-//! ring keeps track of where READs may land: nowhere where bytes are lent, or have landed and are
-//! not given up.
+//! No peer can write to either, so both lend slices. A source lends `&mut [u8]` as any buffer does;
+//! a concurrent READ by a peer is the peer's risk. A landing ring permits READs only where no bytes
+//! are lent, and none have landed that were not freed.
 
 mod landing;
 mod shared;
@@ -44,7 +43,7 @@ pub use source::SourceRing;
 pub struct RingConfig {
     /// Its bytes: a power of two. A mirrored ring is made of whole pages.
     pub capacity: usize,
-    /// True if it is mapped twice in a row, so that what crosses its end is contiguous.
+    /// True if it is mapped twice in a row, so that bytes across its end are contiguous.
     pub is_mirrored: bool,
     /// Pages that it is made of.
     pub pages: Pages,
@@ -73,9 +72,9 @@ struct RingMemory {
     is_mirrored: bool,
 }
 
-// SAFETY: `registration` is `Send`, and keeps the memory; users of `base` say why they may use it.
+// SAFETY: `registration` is `Send`, and keeps the memory; each use of `base` has its own reason.
 unsafe impl Send for RingMemory {}
-// SAFETY: `registration` is `Sync`, and keeps the memory; users of `base` say why they may use it.
+// SAFETY: `registration` is `Sync`, and keeps the memory; each use of `base` has its own reason.
 unsafe impl Sync for RingMemory {}
 
 impl RingMemory {
@@ -95,8 +94,8 @@ impl RingMemory {
         if self.is_mirrored { 2 * self.capacity } else { self.capacity }
     }
 
-    /// The address of `len` bytes at `offset`, none of which is another one of them: they
-    /// are no more than the capacity.
+    /// The address of `len` bytes at `offset`. At most the capacity, so that no byte appears twice
+    /// in the mirror.
     #[inline]
     fn span(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let fits = len <= self.capacity && offset <= self.len() && len <= self.len() - offset;

@@ -81,7 +81,7 @@ impl fmt::Debug for WcStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("queue pair {qp_num}: {status} (vendor error {vendor_err:#x})")]
 pub struct WcError {
-    /// The status, which says what went wrong.
+    /// The status of the failed completion.
     pub status: WcStatus,
     /// The vendor's number for it.
     pub vendor_err: u32,

@@ -1,5 +1,5 @@
-//! The operations of a connection with both its ends, and a naive model of what they mean:
-//! a queue of lengths, and the requests in the order in which they were posted.
+//! The operations of a connection with both its ends, and a naive model of them: a queue of
+//! lengths, and the requests in the order of their posting.
 
 use std::{collections::VecDeque, vec, vec::Vec};
 
@@ -76,7 +76,7 @@ pub struct BufferedReadParams {
     pub gather: u64,
 }
 
-/// Both ends, their memory, and what is between them.
+/// Both ends, their memory, and the requests between them.
 #[derive(Clone, Debug)]
 pub struct CheckedBufferedRead {
     source: Source,
@@ -206,8 +206,8 @@ impl CheckedBufferedRead {
         }
     }
 
-    /// Reads are asked for in order, within what was published, and never over what is
-    /// held or not received; and not more of anything at once than was agreed.
+    /// Posts the reader's requests. Checks that READs lie within the ring, and that no more
+    /// requests of a kind are in flight than the reader may have.
     fn post(&mut self) {
         while let Some(request) = self.reader.next_request() {
             if let ReaderRequest::Data(Read { offset, len }) = request {
@@ -236,7 +236,7 @@ impl CheckedBufferedRead {
             return;
         };
         let told = self.tail.wrapping_add_signed(lie.into());
-        // One lie stands for what is no lie: it was read while it was being written.
+        // `HALF_WRITTEN` is no lie: the word was read while it was being written.
         let (told, lie) = if lie == HALF_WRITTEN { (None, 0) } else { (Some(told), lie) };
         match request {
             ReaderRequest::Data(Read { offset, len }) => {
@@ -256,7 +256,7 @@ impl CheckedBufferedRead {
             }
             (other, _) => panic!("{request:?}: {other:?}"),
         }
-        // A lie that is believed: what follows is the liar's.
+        // The reader accepted the forged tail: the records behind it are not checked.
         self.is_broken |= request == ReaderRequest::Tail && lie != 0;
     }
 
@@ -325,8 +325,7 @@ impl CheckedBufferedRead {
         }
     }
 
-    /// Lets both ends do what they can until nothing changes any more: all is received, and
-    /// the sender knows it.
+    /// Drives both ends until nothing changes: all is received, and the sender knows it.
     pub fn settle(&mut self) {
         self.apply(BufferedReadOp::TellAll);
         for _ in 0..4 * self.sender_memory.len() {
@@ -347,7 +346,7 @@ impl CheckedBufferedRead {
         self.apply(BufferedReadOp::LookAtWords { is_torn: false });
     }
 
-    /// Reports whether a lie about the tail was told.
+    /// Reports whether a forged tail was read.
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }

@@ -29,8 +29,8 @@ pub struct ReaderConfig {
 }
 
 impl Default for ReaderConfig {
-    /// Each free is told at once, or after 32 looks that find nothing new; READs as of
-    /// [`FetchConfig`], ahead of what is handed out.
+    /// Writes the head after each free, or after 32 polls that find nothing new; READs as of
+    /// [`FetchConfig`], ahead of the records that are handed out.
     fn default() -> Self {
         Self {
             head_threshold: 0,
@@ -191,8 +191,8 @@ impl Reader {
         })
     }
 
-    /// There is nothing whole to hand out: more is to be read, or, if nothing is on its way,
-    /// the tail is to be looked at.
+    /// Notes that no whole record is there to hand out: makes more READs due, or a READ of the tail
+    /// if no READ is in flight.
     #[inline]
     pub fn look_again(&mut self) {
         self.is_hungry = true;
@@ -272,7 +272,7 @@ impl Reader {
         Words { head: self.ring.head() | stop, landed: self.fetch.landed() | seen }
     }
 
-    /// STOP. What has landed and will never be handed out is not acknowledged any more.
+    /// Words with STOP. Landed records that will not be handed out are not acknowledged.
     fn last_words(&self) -> Words {
         let landed = self.told_landed.max(self.ring.read_pointer());
         Words { head: self.ring.head() | LAST, landed }
@@ -292,9 +292,9 @@ impl Reader {
         }
     }
 
-    /// There is nothing to hand out, and the receiver wants to sleep until something completes.
-    /// Returns true if all that this takes has completed; if not, post what is due, and try again
-    /// after completions. Whatever is on its way completes, too.
+    /// Prepares a sleep of a receiver that has nothing to hand out. Returns true if the receiver
+    /// may sleep until the next completion. Otherwise post the due requests, and call it again
+    /// after completions. Requests in flight end the sleep, too.
     pub fn prepare_sleep(&mut self) -> bool {
         self.tell_all();
         if self.state != ReaderState::Open || self.fetch.on_their_way() > 0 {
@@ -329,8 +329,7 @@ impl Reader {
         self.vain = self.vain.max(self.config.head_update_polls);
     }
 
-    /// Reads nothing more, and makes STOP due, which tells the sender so. Where all was read
-    /// and reported already, nothing happens.
+    /// Stops reading, and makes STOP due for the sender. Does nothing if all was read and reported.
     pub fn stop(&mut self) {
         if self.state != ReaderState::Ended {
             self.state = ReaderState::Stopping;
@@ -340,12 +339,12 @@ impl Reader {
 
 /// Events that the driver reports.
 impl Reader {
-    /// The oldest request on its way has completed; `tail` loads the word that was read,
-    /// and is called if it was that of the tail. `None` if it was read while it was being
-    /// written ([`checksum`](crate::checksum)): nothing is known to be new.
+    /// Takes the completion of the oldest request in flight. If that was a READ of the tail, calls
+    /// `tail` for the word. `tail` returns `None` if the word was read while it was being written
+    /// ([`checksum`](crate::checksum)): the known tail stays.
     ///
     /// # Errors
-    /// [`ReaderError`]: the connection is to be closed.
+    /// [`ReaderError`]: close the connection.
     #[inline]
     pub fn on_completion(&mut self, tail: impl FnOnce() -> Option<u64>) -> Result<(), ReaderError> {
         if self.posted == 0 {
@@ -365,10 +364,10 @@ impl Reader {
                 let known = self.ring.tail(); // not the last one: it would not be asked for
                 let word = tail();
                 if core::mem::take(&mut self.is_first_look) {
-                    // One that is being written is new.
+                    // A torn tail counts as a new tail.
                     self.goes_along = word.is_none_or(|word| word & !LAST != known);
                 }
-                // A look at a tail that was being written is not one that found nothing.
+                // A READ of a torn tail does not count as a READ without news.
                 self.is_tail_behind_request &= word.is_some();
                 self.on_tail(word.unwrap_or(known))
             }
@@ -379,10 +378,10 @@ impl Reader {
         }
     }
 
-    /// All completions that had arrived were taken. If a READ that was posted with nothing to hand
-    /// out completes by the first poll, the device is synchronous (it executes READs inside the
-    /// post): prefetching would gain nothing, and have the data leave the caches before they
-    /// are handed out. So prefetching is turned off until a poll finds a READ that takes time.
+    /// Notes that all completions were polled. If a READ that was posted with nothing to hand out
+    /// completes by the first poll, the device is synchronous: it executes READs inside the post.
+    /// Prefetching would gain nothing, and the data would leave the caches before they are handed
+    /// out. So prefetching is off until a poll finds a READ in flight.
     #[inline]
     pub fn polled(&mut self) {
         if self.is_watched {
@@ -396,7 +395,7 @@ impl Reader {
         if word & LAST != 0 && self.state == ReaderState::Open {
             self.state = ReaderState::Ending;
         }
-        // One that was idle, and has something now, is read at once.
+        // After an idle poll, new bytes are read at once, without gathering.
         let goes_on = new > 0 && self.vain == 0 && self.state == ReaderState::Open;
         let there = self.ring.tail() - self.fetch.requested();
         self.is_gathering = goes_on && there < self.config.gather;
@@ -454,10 +453,10 @@ impl Reader {
         self.ring.next_header()
     }
 
-    /// Takes what lies at the read pointer: see [`Consumer::take`].
+    /// Takes the record at the read pointer: see [`Consumer::take`].
     ///
     /// # Errors
-    /// [`RecordError`]: the connection is to be closed.
+    /// [`RecordError`]: close the connection.
     #[inline]
     pub fn take(&mut self, header: u64) -> Result<Taken, RecordError> {
         self.ring.take(header)

@@ -72,12 +72,11 @@ impl Source {
         self.ring.reserve(len)
     }
 
-    /// Makes a record of the first `len` bytes of what was granted: see
-    /// [`Producer::commit`].
+    /// Makes a record of the first `len` bytes of the grant: see [`Producer::commit`].
     ///
     /// # Errors
-    /// [`CommitError`] when the grant is an old one, or has fewer bytes, or no more was to
-    /// follow.
+    /// [`CommitError`] when the grant is an old one or has fewer bytes, or after
+    /// [`finish`](Self::finish).
     #[inline]
     pub fn commit(&mut self, grant: Grant, len: u32) -> Result<Committed, CommitError> {
         if self.is_finished {
@@ -102,12 +101,11 @@ impl Source {
         self.ring.tail() | u64::from(self.is_finished)
     }
 
-    /// The receiver's words were looked at. Returns whether there is news. They need not be
-    /// of one time.
+    /// Takes the receiver's words; returns true if either is new. They need not be of the same
+    /// time.
     ///
     /// # Errors
-    /// [`WordError`] when they cannot be: the connection is to be closed. Nothing has
-    /// changed.
+    /// [`WordError`] when the words are impossible: close the connection. Nothing has changed.
     pub fn on_words(&mut self, words: Words) -> Result<bool, WordError> {
         let (head, is_stopped) = (words.head & !LAST, words.head & LAST != 0);
         let (landed, is_seen) = (words.landed & !LAST, words.landed & LAST != 0);
@@ -118,7 +116,7 @@ impl Source {
         let freed = self.ring.on_head(head).map_err(WordError::Head)?;
         let before = (self.landed, self.is_seen, self.is_stopped);
         self.told_landed = landed;
-        // What is freed has landed.
+        // Freed records have landed.
         self.landed = self.landed.max(landed).max(head);
         self.is_seen |= is_seen;
         self.is_stopped |= is_stopped;
@@ -166,7 +164,7 @@ impl Source {
         self.told_landed
     }
 
-    /// Up to where all lies in the receiver's memory.
+    /// Position up to which all bytes lie in the receiver's memory.
     #[inline]
     pub fn landed(&self) -> u64 {
         self.landed

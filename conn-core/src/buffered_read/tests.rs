@@ -126,8 +126,8 @@ fn any_params() -> impl Strategy<Value = BufferedReadParams> {
 }
 
 proptest! {
-    /// Whatever has happened: what was sent arrives, and the sender knows it, and has all
-    /// of its ring again; and when it finishes, so does the receiver.
+    /// After any history, all sent records arrive, the sender learns of it and has its whole ring
+    /// again. When it finishes, so does the receiver.
     #[test]
     fn what_was_sent_arrives(params in any_params(), ops in ops(), finish in any::<bool>()) {
         let mut connection = CheckedBufferedRead::new(params).unwrap();
@@ -154,7 +154,7 @@ proptest! {
         prop_assert_eq!(connection.reader().clone().next_request(), None);
     }
 
-    /// No lie about the tail is followed out of bounds.
+    /// No forged tail leads out of bounds.
     #[test]
     fn lies_end_it(params in any_params(), ops in ops(), by in any::<i8>()) {
         let mut connection = CheckedBufferedRead::new(params).unwrap();

@@ -40,7 +40,7 @@ enum WakePhase {
     /// Nothing, or it was answered.
     #[default]
     Awake,
-    /// A request is to be posted.
+    /// A request is due.
     Due,
     /// A request was posted; this number of looks after it found nothing.
     Asked(u32),
@@ -80,8 +80,7 @@ impl Sleep {
         }
     }
 
-    /// The number that is to be written to the sender, once; a receive for the wake-up has to
-    /// be posted before.
+    /// Takes the number to write to the sender, once. Post a receive for the wake-up before.
     pub fn request(&mut self) -> Option<u64> {
         if self.phase != WakePhase::Due {
             return None;
@@ -159,7 +158,7 @@ impl Waker {
         self.answered
     }
 
-    /// Reports whether a wake-up is to be sent for the request `word`, and counts it as answered.
+    /// Reports whether the request `word` needs a wake-up, and counts it as answered.
     pub fn answer(&mut self, word: u64) -> bool {
         let is_news = self.is_news(word);
         self.answered = word;

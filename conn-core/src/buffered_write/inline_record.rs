@@ -1,10 +1,9 @@
 //! The inline record: a short record that goes in one write with its tail.
 //!
-//! A record and the tail behind it lie in different cache lines, and a receiver that waits for
-//! both waits for one after the other. So where the tail is written, a push of one short record
-//! writes all of it to the line of the tail, and only then to the ring. An inline
-//! record is the last one before its tail, and the ring already holds all records
-//! before it; the record itself follows in the ring, before any later tail.
+//! A record and its tail lie in different cache lines, so the receiver would wait for two lines one
+//! after the other. Where the tail is written, a push of one short record first writes it whole to
+//! the tail's line, and then to the ring. An inline record is the last one before its tail. The
+//! ring already holds all records before it, and gets the record itself before any later tail.
 //!
 //! | byte | word |
 //! |---|---|
@@ -13,8 +12,9 @@
 //! | 16 | the record's header; its lower half is the payload's length |
 //! | 24 | the payload, in whole words |
 //!
-//! The checksum fits when all of it has been written, in whatever order; words of an earlier line
-//! that are behind the record are not looked at. A tail without a record has a checksum of its own.
+//! The checksum fits when the whole line has been written, in any order. It does not cover words
+//! behind the record, which an earlier line may have left. A tail without a record has a checksum
+//! of its own.
 
 use crate::checksum::{checksum_extend, checksum_of, verified};
 use crate::ring::{AdvertisedCursor, HEADER_BYTES};
@@ -66,7 +66,7 @@ impl InlineRecord {
         &self.words[..self.used]
     }
 
-    /// The words behind the header; those beyond the record are whatever lay there.
+    /// The words behind the header. Words beyond the record are left from earlier lines.
     #[inline]
     pub fn payload(&self) -> [u64; MAX_PAYLOAD / 8] {
         let [_, payload @ ..] = self.words;
@@ -81,8 +81,8 @@ impl InlineRecord {
     }
 }
 
-/// Writes a tail, and the inline record of `words`, as the receiver is to find them; how
-/// many bytes that are. `None` if `out` is too short, or they are no record that fits.
+/// Writes a tail and the inline record of `words` to `out`; returns the number of bytes. `None` if
+/// `out` is too short, or `words` are no record that fits.
 ///
 /// ```
 /// use conn_core::{buffered_write::inline_record, ring::AdvertisedCursor};
@@ -110,8 +110,8 @@ pub fn put(tail: AdvertisedCursor, words: &[u64], out: &mut [u8]) -> Option<usiz
     Some(8 * to.len())
 }
 
-/// Fills in the line of a tail and of the record that ends there, of this header and payload;
-/// returns how many bytes of it are to be written. The record lies at [`RECORD_AT`] in it, as in
+/// Fills in the line of a tail and of the record of this header and payload that ends there;
+/// returns the number of bytes to write. The record lies at [`RECORD_AT`] in it, in the format of
 /// the ring. `None` if it does not fit.
 ///
 /// ```

@@ -1,5 +1,5 @@
-//! The operations of a Buffered Write connection, and a naive model of what they mean: a
-//! queue of messages, a queue of writes under way, and memory at both ends.
+//! The operations of a Buffered Write connection, and a naive model of them: a queue of messages, a
+//! queue of writes in flight, and memory at both ends.
 
 use std::{collections::VecDeque, vec, vec::Vec};
 
@@ -22,7 +22,7 @@ pub enum BufferedWriteOp {
     Take,
     /// All that was handed out is freed.
     Free,
-    /// The sender is told, if that is due.
+    /// The receiver writes its words to the sender, if that is due.
     Tell,
     /// The oldest write on its way to the sender arrives.
     Hear,
@@ -32,7 +32,7 @@ pub enum BufferedWriteOp {
     Stop,
     /// A tail arrives that differs from the true one by this many bytes, or a goodbye.
     LieTail(i8, bool),
-    /// An immediate arrives, whatever it is.
+    /// Any immediate arrives.
     LieImmediate(u32),
     /// A head arrives that differs from the true one by this many bytes, with a count of
     /// immediates that differs likewise.
@@ -61,7 +61,7 @@ struct RingWrite {
     inline: Option<Vec<u8>>,
 }
 
-/// Both ends, their memory, and what is on its way.
+/// Both ends, their memory, and the writes in flight.
 #[derive(Clone, Debug)]
 pub struct CheckedBufferedWrite {
     sender: WriteSender,
@@ -137,7 +137,7 @@ impl CheckedBufferedWrite {
         }
     }
 
-    /// Pushes, and checks that the pieces are all that has gathered and lie within memory.
+    /// Pushes, and checks that the pieces cover all gathered bytes and lie within memory.
     fn push(&mut self) {
         let (gathered, from) = (self.sender.gathered(), self.sender.pushed());
         let Some(push) = self.sender.push() else {
@@ -291,8 +291,8 @@ impl CheckedBufferedWrite {
     }
 }
 
-/// Forged words are refused, or could have been the truth; what is refused changes nothing. Each is
-/// given to a copy, so that the honest ends continue.
+/// Forged words are refused, or are possible values; a refusal changes nothing. Each word goes to a
+/// copy, so that the honest ends continue.
 impl CheckedBufferedWrite {
     fn lie_tail(&self, by: i8, is_last: bool) {
         let mut receiver = self.receiver.clone();

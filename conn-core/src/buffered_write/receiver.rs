@@ -1,4 +1,4 @@
-//! The receiver's end: what was pushed is handed out, and what is freed is told.
+//! The receiver's end: hands out pushed records, and advertises freed bytes.
 
 use crate::ring::{
     AdvertisedCursor, Consumer, ConsumerConfig, Geometry, Record, RecordError, TailError, Taken,
@@ -31,7 +31,7 @@ pub enum PushedError {
 pub struct Update {
     /// The head; the last one says STOP.
     pub head: AdvertisedCursor,
-    /// Immediates taken, whose receives are posted again; with STOP, messages taken.
+    /// Immediates taken, with their receives reposted; with STOP, messages taken.
     pub taken: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct Update {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteReceiver {
     pub(super) ring: Consumer,
-    /// Up to where records are known to lie in the ring: the last one may be inline.
+    /// Position up to which records are known to lie in the ring: the last one may be inline.
     pub(super) in_ring: u64,
     window: Option<u32>,
     immediates: u64,
@@ -71,9 +71,9 @@ pub struct WriteReceiver {
 
 /// Arrivals.
 impl WriteReceiver {
-    /// The receiver of an empty ring. Freed bytes are told when `head_threshold` of them
-    /// have gathered, or when the sender might be waiting. If the tail is told by immediates,
-    /// `window` is the number of receives that are posted for them, less one for the goodbye.
+    /// The receiver of an empty ring. It advertises its head when `head_threshold` bytes were
+    /// freed, or when the sender might be waiting. If tails arrive as immediates, `window` is the
+    /// number of receives posted for them, less one for the goodbye.
     pub const fn new(geometry: Geometry, head_threshold: u64, window: Option<u32>) -> Self {
         Self {
             ring: Consumer::new(geometry, ConsumerConfig { head_threshold }),
@@ -93,23 +93,22 @@ impl WriteReceiver {
         self.ring.geometry()
     }
 
-    /// Up to where records have been handed out.
+    /// End of the records that were handed out.
     #[inline]
     pub fn read_pointer(&self) -> u64 {
         self.ring.read_pointer()
     }
 
-    /// Up to where the sender has written.
+    /// End of the bytes that the sender has written.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.ring.tail()
     }
 
-    /// A tail has arrived: the word of the control block, or what an immediate says. Returns
-    /// the bytes that are new.
+    /// Takes a tail, from the control block or from an immediate. Returns the number of new bytes.
     ///
     /// # Errors
-    /// [`PushedError`]: the connection is to be closed. Nothing has changed.
+    /// [`PushedError`]: close the connection. Nothing has changed.
     #[inline]
     pub fn on_tail(&mut self, tail: AdvertisedCursor) -> Result<u64, PushedError> {
         if tail.position == self.ring.tail() && tail.is_last == self.said_goodbye {
@@ -124,12 +123,11 @@ impl WriteReceiver {
         Ok(new)
     }
 
-    /// A tail has arrived, with the record [inline](super::inline_record) whose end it is, of
-    /// `bytes` bytes.
-    /// Returns the bytes that are new.
+    /// Takes a tail that arrived with the last record before it [inline](super::inline_record), of
+    /// `bytes` bytes. Returns the number of new bytes.
     ///
     /// # Errors
-    /// [`PushedError`]: the connection is to be closed. Nothing has changed.
+    /// [`PushedError`]: close the connection. Nothing has changed.
     #[inline]
     pub fn on_inline_tail(
         &mut self,
@@ -145,11 +143,11 @@ impl WriteReceiver {
         Ok(new)
     }
 
-    /// An immediate has arrived; its receive is posted again before the sender is told
-    /// anything. Returns the bytes that are new.
+    /// Takes an immediate; repost its receive before the next update to the sender. Returns the
+    /// number of new bytes.
     ///
     /// # Errors
-    /// [`PushedError`]: the connection is to be closed. Nothing has changed.
+    /// [`PushedError`]: close the connection. Nothing has changed.
     #[inline]
     pub fn on_immediate(&mut self, imm: u32) -> Result<u64, PushedError> {
         let told = AdvertisedCursor::from_imm(imm, self.ring.tail());
@@ -182,8 +180,8 @@ impl WriteReceiver {
         read >= self.in_ring && read < self.ring.tail()
     }
 
-    /// Bytes of the record at the read pointer, if this is the header of a message; where it
-    /// is not, [`take`](Self::take) skips it, or says what is wrong.
+    /// Bytes of the record at the read pointer, if this is the header of a message. For any other
+    /// header, call [`take`](Self::take), which skips the record or fails.
     #[inline]
     pub fn message_bytes(&self, header: u64) -> Option<u64> {
         let claim = claim_of(header, self.ring.read_pointer());
@@ -191,7 +189,7 @@ impl WriteReceiver {
         is_message.then(|| record_bytes(claim as u32))
     }
 
-    /// Up to where bytes from the read pointer on lie in the ring, contiguous.
+    /// End of the contiguous bytes in the ring from the read pointer on.
     #[inline]
     pub fn contiguous(&self) -> u64 {
         let (geometry, read) = (self.ring.geometry(), self.ring.read_pointer());
@@ -200,15 +198,15 @@ impl WriteReceiver {
         if geometry.is_mirrored() { end } else { end.min(read + left) }
     }
 
-    /// Takes the record whose header was read, or skips what is none: `None`.
+    /// Takes the record of this header; `None` if it is a skip record, which is passed.
     ///
     /// # Errors
-    /// [`RecordError`] when it is no record: the connection is to be closed.
+    /// [`RecordError`] when it is no record: close the connection.
     #[inline]
     pub fn take(&mut self, header: u64) -> Result<Option<Record>, RecordError> {
         match self.ring.take(header)? {
             Taken::Record(record) => Ok(Some(record)),
-            // All of it has landed: nothing is there in part.
+            // The tail covers whole records only, so no record is partial.
             Taken::Skipped | Taken::Partial => Ok(None),
         }
     }
@@ -234,7 +232,7 @@ impl WriteReceiver {
         self.said_goodbye
     }
 
-    /// Takes no more, after so many messages: the next update says STOP.
+    /// Takes no more messages after `messages` of them: the next update says STOP.
     pub fn stop(&mut self, messages: u64) {
         self.stopping = Some(messages);
     }

@@ -75,8 +75,8 @@ pub struct WriteSender {
 
 /// Sending.
 impl WriteSender {
-    /// The sender of an empty ring. If the tail is told by immediates, `window` is the number
-    /// of receives that the peer has posted for them, less one for the goodbye.
+    /// The sender of an empty ring. If tails go as immediates, `window` is the number of receives
+    /// that the peer has posted for them, less one for the goodbye.
     pub const fn new(geometry: Geometry, window: Option<u32>) -> Self {
         Self {
             ring: Producer::new(geometry),
@@ -96,18 +96,18 @@ impl WriteSender {
         self.ring.geometry()
     }
 
-    /// Reports whether the tail is told by immediates.
+    /// Reports whether tails go as immediates.
     pub fn has_window(&self) -> bool {
         self.window.is_some()
     }
 
-    /// Up to where records are committed.
+    /// End of the committed records.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.ring.tail()
     }
 
-    /// Up to where they were pushed.
+    /// End of the pushed records.
     #[inline]
     pub fn pushed(&self) -> u64 {
         self.pushed
@@ -125,13 +125,13 @@ impl WriteSender {
         self.stopped.is_some()
     }
 
-    /// Messages that the receiver says it had taken when it stopped. It may lie.
+    /// Number of messages taken when the receiver stopped, by its own report: it may lie.
     #[inline]
     pub fn taken_messages(&self) -> Option<u64> {
         self.stopped
     }
 
-    /// Up to where the receiver has freed.
+    /// End of the bytes that the receiver has freed.
     #[inline]
     pub fn head(&self) -> u64 {
         self.ring.head()
@@ -152,7 +152,7 @@ impl WriteSender {
         self.ring.reserve(len)
     }
 
-    /// Makes a record of what was granted, as [`Producer::commit`].
+    /// Makes a record in the grant, as [`Producer::commit`].
     ///
     /// # Errors
     /// As there, and after [`close`](Self::close).
@@ -176,7 +176,7 @@ impl WriteSender {
     pub fn push(&self) -> Option<Push> {
         let tail = self.ring.tail();
         let says_goodbye = self.is_closing && !self.has_said;
-        // One receive more than there are credits waits for the goodbye.
+        // The goodbye needs no credit: it has a receive of its own.
         if !says_goodbye && (tail == self.pushed || !self.may_push()) {
             return None;
         }
@@ -209,11 +209,11 @@ impl WriteSender {
     }
 
     /// Takes the words of the control block: the head, and the count of immediates; with the last
-    /// head, the count of messages. Returns whether anything is new; nothing is, once the receiver
-    /// has stopped.
+    /// head, the count of messages. Returns true if a word is new. Once the receiver has stopped,
+    /// no word counts as new.
     ///
     /// # Errors
-    /// [`UpdateError`]: the connection is to be closed. Nothing has changed.
+    /// [`UpdateError`]: close the connection. Nothing has changed.
     #[inline]
     pub fn on_update(&mut self, head: u64, taken: u64) -> Result<bool, UpdateError> {
         let told = AdvertisedCursor::from_word(head);

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Bytes of `new` where the mask says so, else of `old`.
+/// Bytes of `new` where the mask has a bit set, else of `old`.
 fn mixed(old: [u64; 3], new: [u64; 3], mask: u32) -> [u64; 3] {
     let mut words = [0; 3];
     for byte in 0..24 {
@@ -14,8 +14,8 @@ fn mixed(old: [u64; 3], new: [u64; 3], mask: u32) -> [u64; 3] {
 }
 
 proptest! {
-    /// Counters that rise a little: whatever of the new bytes is there, it is the old
-    /// words, the new ones, or fails the checksum.
+    /// Counters that rise a little: any mixture of old and new bytes is the old words, the new
+    /// words, or fails the checksum.
     #[test]
     fn a_mixture_of_two_writings_has_no_valid_checksum(
         old in any::<[u64; 2]>(),

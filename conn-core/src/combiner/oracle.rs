@@ -1,14 +1,13 @@
-//! The steps of threads that share a [`Combiner`], in any order, and a naive model of it:
-//! whether a thread is inside, and whether another has asked since. What threads do to
-//! each other's memory is for `loom-tests`.
+//! The steps of threads that share a [`Combiner`], in any order, and a naive model of it: whether a
+//! thread is inside, and whether another has asked since. `loom-tests` covers memory ordering.
 
 use arbitrary::Arbitrary;
 
 use super::*;
 use crate::exhaustive::CheckedMachine;
 
-/// One step of one thread. Each is one operation on the combiner or on what it guards, so
-/// that a history is an interleaving.
+/// One step of one thread. Each is one operation on the combiner or on the guarded work, so that a
+/// history is an interleaving.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum CombinerOp {
     /// A thread publishes work.
@@ -25,7 +24,7 @@ pub enum CombinerOp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InsideProgress {
     Empty,
-    /// It has not looked since it entered, or since `leave` told it to look again.
+    /// It has not looked since it entered, or since `leave` returned true.
     HasToLook,
     HasLooked,
 }

@@ -1,4 +1,4 @@
-//! A naive model of [`Control::decode`], and what must hold for every immediate.
+//! A naive model of [`Control::decode`], and the properties of every immediate.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! The operations of the two ends of a credit scheme, and naive models: of each end
-//! alone, where the other may lie, and of both together with the wire between them.
+//! The operations of the two ends of a credit scheme, and naive models: of each end alone with a
+//! hostile peer, and of both together with the wire between them.
 
 use std::collections::VecDeque;
 
@@ -11,11 +11,11 @@ use crate::exhaustive::CheckedMachine;
 /// An operation on a [`CreditWindow`].
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum CreditWindowOp {
-    /// That many messages are sent.
+    /// This number of messages are sent.
     Consume(u32),
-    /// The last that many were not posted.
+    /// The last messages, this number of them, were not posted.
     Refund(u32),
-    /// The peer says that the limit is this far from where it was; it may lie.
+    /// A credit arrives, this far from the present limit; it may be forged.
     Credit(i32),
 }
 
@@ -108,9 +108,9 @@ impl CheckedMachine for CheckedCreditWindow {
 pub enum CreditGrantorOp {
     /// A message arrives, with credit or without.
     Receive,
-    /// That many messages have arrived.
+    /// This number of messages arrive at once.
     ReceiveMany(u8),
-    /// That many buffers are posted again.
+    /// This number of buffers are posted again.
     Repost(u8),
     /// The credit that is due is granted.
     Grant,
@@ -125,11 +125,11 @@ pub enum CreditGrantorOp {
 pub struct CheckedCreditGrantor {
     machine: CreditGrantor,
     threshold: u64,
-    /// With the sender, as far as we have told it, or on their way from it.
+    /// Credits that the sender has by our grants, or messages in flight from it.
     with_sender: u64,
     /// Arrived, and their buffers not posted again.
     held: u64,
-    /// Posted again, and the sender not told.
+    /// Buffers posted again, and not granted yet.
     unreported: u64,
     granted: u64,
 }
@@ -256,9 +256,8 @@ pub enum CreditLinkOp {
     Credit,
 }
 
-/// Both ends, and the wire. There is no model but the rules: every message finds a
-/// buffer, the credits under way stay within their bound, and whatever has happened,
-/// the sender gets credit again.
+/// Both ends, and the wire. The model is three rules: every message finds a buffer, the credits in
+/// flight stay within their bound, and after any history the sender gets credit again.
 #[derive(Clone, Debug)]
 pub struct CheckedCreditLink {
     sender: CreditWindow,

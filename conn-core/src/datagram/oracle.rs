@@ -1,5 +1,5 @@
-//! Operations of both ends for the tests, and naive models to compare with: of each end alone,
-//! where the other may lie, and of both together with a network that loses, repeats and reorders.
+//! Operations of both ends for the tests, and naive models to compare with: of each end alone with
+//! a hostile peer, and of both together with a network that loses, repeats and reorders.
 
 use std::{collections::BTreeMap, vec, vec::Vec};
 
@@ -192,7 +192,7 @@ impl CheckedMachine for CheckedDatagrams {
     }
 }
 
-/// A datagram from a sender that may lie.
+/// A datagram of a hostile sender.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct ForgedFragment {
     /// Its number, relative to the next one.
@@ -300,7 +300,7 @@ impl CheckedFragmentReceiver {
     }
 }
 
-/// An acknowledgement from a receiver that may lie.
+/// An acknowledgement of a hostile receiver.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct ForgedAck {
     /// The missing fragment, relative to the oldest one that is not acknowledged.
@@ -311,7 +311,7 @@ pub struct ForgedAck {
     pub sent: u8,
 }
 
-/// A sender alone, and its model: what is acknowledged.
+/// A sender alone, and its model: the acknowledged fragments.
 #[derive(Clone, Debug)]
 pub struct CheckedFragmentSender {
     machine: FragmentSender<Vec<u8>>,

@@ -198,8 +198,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
         true
     }
 
-    /// Returns the oldest fragment that is to be repeated now, and counts a timeout if that is the
-    /// reason.
+    /// Returns the oldest fragment to retransmit now; counts a timeout if that is the reason.
     fn lost(&mut self, now_ns: u64) -> Option<u64> {
         let overtaken = |number: &u64| {
             let slot = &self.slots[self.place(*number)];
@@ -223,7 +222,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> FragmentSender<S> {
             .then(|| oldest.sent_ns.saturating_add(timeout.min(self.config.patience_ns).max(1)))
     }
 
-    /// Checks that the peer still acknowledges what is under way.
+    /// Checks that the peer still acknowledges fragments in flight.
     ///
     /// # Errors
     /// [`PeerSilent`].

@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Refusal {
-    /// It is longer than what it should have been read into.
+    /// It is longer than the buffer for it.
     TooLong = 2,
     /// The receiver does not want it.
     NotWanted = 3,
@@ -143,18 +143,18 @@ impl Notice {
     }
 }
 
-/// Counts of the messages acknowledged, and of the refusals told by notices before: one word, so
-/// that both are of the same time.
+/// Counts of the messages acknowledged, and of the refusals reported by notices before. One word
+/// holds both, so that they are consistent.
 ///
 /// | bits | |
 /// |---|---|
 /// | 63..16 | messages acknowledged |
-/// | 15..0 | refusals told, modulo 2^16 |
+/// | 15..0 | refusals reported, modulo 2^16 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct CountWord {
     /// Messages acknowledged, less than 2^48.
     pub count: u64,
-    /// Refusals told by notices so far, its low bits.
+    /// Low bits of the count of refusals reported by notices.
     pub refusals: u16,
 }
 

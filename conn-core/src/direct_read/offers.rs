@@ -147,7 +147,7 @@ impl Offers {
         Ok(self.sent)
     }
 
-    /// Takes back the message offered last, whose request was not posted.
+    /// Takes back the message offered last, after its request was not posted.
     ///
     /// # Errors
     /// [`AckError::NeverSent`] if none is unacknowledged; nothing has changed.
@@ -174,8 +174,8 @@ impl Offers {
         }
     }
 
-    /// The count word has this value. It acknowledges nothing while a refusal that it
-    /// counts has not been told.
+    /// Takes the value of the count word. It acknowledges nothing while a notice of a refusal that
+    /// it counts is missing.
     ///
     /// # Errors
     /// [`AckError`]; nothing has changed.
@@ -186,7 +186,7 @@ impl Offers {
         if word.count < self.counted {
             return Err(AckError::Backwards);
         }
-        // Up to 2^15 refusals more may have arrived than the word counts: it is older then.
+        // An older word counts fewer refusals than have arrived, by at most 2^15.
         let unreported = word.refusals.wrapping_sub(self.refusals as u16) as i16;
         if unreported > 0 {
             return Ok(Acknowledged::default());
@@ -218,8 +218,8 @@ impl Offers {
             }
             Notice::Wakeup(_) => NoticeEffect::Wakeup,
             Notice::Stop(low) => {
-                // A count that was pulled before this arrived may say more: reads that were on
-                // their way when the receiver stopped have completed.
+                // A count that was pulled before may be higher: READs in flight at the receiver's
+                // stop have completed.
                 let last = Notice::number(self.acked, low).unwrap_or(self.acked);
                 if last > self.sent {
                     return Err(AckError::NeverSent);

@@ -1,5 +1,5 @@
-//! Operations on the machines, naive models of both ends, the two ends joined by a
-//! network, and what must hold for all bytes.
+//! Operations on the machines, naive models of both ends, the two ends joined by a network, and the
+//! properties of all byte strings.
 
 use std::{collections::VecDeque, vec, vec::Vec};
 
@@ -214,7 +214,7 @@ pub enum ReadsOp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadProgress {
     Asked,
-    /// Bytes to be read, bytes whose READ was posted, READs in flight.
+    /// Bytes to read, bytes of posted READs, READs in flight.
     Reading(u64, u64, u32),
     Refused(Refusal),
 }
@@ -447,7 +447,7 @@ pub enum DirectReadOp {
     Decide(bool),
     /// The receiver does all that it can.
     Work,
-    /// The sender looks at what was written to it, or (`Pull`) reads the count.
+    /// The sender loads the words written to it, or (`Pull`) reads the count.
     Look,
     /// The sender asks for a wakeup.
     Sleep,
@@ -560,7 +560,7 @@ impl CheckedDirectRead {
                 Ack::Signal { number, outcome } => Back::Signal(number, outcome.code()),
                 Ack::Notice(notice) => Back::Notice(notice),
                 Ack::Count(word) if self.ack == AckMode::Pull => {
-                    // Stored at once: it may overtake whatever is on its way.
+                    // Stored at once: it may overtake all messages in flight.
                     self.word = word.encode();
                     self.reads.mark_acked(ack);
                     continue;
@@ -757,8 +757,8 @@ pub fn check_sample(sample: &ReadRequestSample) {
     assert!(out.iter().all(|&b| b == 0xa5), "a refused encode wrote something");
 }
 
-/// Decodes arbitrary bytes as a request and as terms. Panics when they are taken for
-/// something whose encoding they are not.
+/// Decodes arbitrary bytes as a request and as terms. Panics when the result does not encode to the
+/// same bytes.
 pub fn check_bytes(bytes: &[u8]) {
     if let Ok(request) = ReadRequest::decode(bytes) {
         let mut again = vec![0; bytes.len()];

@@ -11,8 +11,8 @@ pub struct ReadsConfig {
     pub window: u32,
     /// Mode of acknowledgement, as the sender asked for it.
     pub ack: AckMode,
-    /// READs in flight: the smaller one of what this end's device begins and the peer's
-    /// answers; at least 1.
+    /// READs in flight: the smaller limit of this end's device as requester and of the peer's as
+    /// responder; at least 1.
     pub reads: u32,
     /// Bytes of one READ, at most; at least 1. Longer messages are read in parts.
     pub max_read: u32,
@@ -52,7 +52,7 @@ pub enum ReadsConfigError {
 pub struct ReadSlot {
     /// Bytes of it.
     len: u64,
-    /// Bytes whose READ was given out.
+    /// Bytes of READs that were given out.
     begun: u64,
     /// READs of it in flight.
     in_flight: u32,
@@ -175,9 +175,9 @@ pub struct Reads<S> {
     finished: u64,
     acked: u64,
     in_flight: u32,
-    /// Refusals that were told by notices.
+    /// Refusals reported by notices.
     refusals: u64,
-    /// The message whose acknowledgement the sender sleeps for.
+    /// The message for which the sleeping sender needs an acknowledgement.
     wakeup: Option<u64>,
     fin: bool,
     slots: S,
@@ -367,7 +367,7 @@ impl<S: AsRef<[ReadSlot]> + AsMut<[ReadSlot]>> Reads<S> {
         if self.in_flight == 0 {
             return Err(ReadDoneError);
         }
-        // Whatever is finished has no READ in flight, and READs complete in order.
+        // Finished messages have no READ in flight, and READs complete in order.
         let oldest = self.finished + 1;
         self.slot(oldest).in_flight -= 1;
         self.in_flight -= 1;
@@ -375,7 +375,7 @@ impl<S: AsRef<[ReadSlot]> + AsMut<[ReadSlot]>> Reads<S> {
         Ok(self.finished)
     }
 
-    /// Moves `issued` and `finished` over what needs no READ any more.
+    /// Moves `issued` and `finished` over messages that need no further READ.
     fn advance(&mut self) {
         while self.issued < self.decided {
             let slot = self.look(self.issued + 1);
@@ -454,7 +454,7 @@ impl<S: AsRef<[ReadSlot]> + AsMut<[ReadSlot]>> Reads<S> {
         }
     }
 
-    /// A message that is to be acknowledged, from its low bits.
+    /// Number of a message to acknowledge, from its low bits.
     fn number(&self, low: u32) -> u64 {
         Notice::number(self.acked, low).unwrap_or(self.acked)
     }

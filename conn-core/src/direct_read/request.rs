@@ -52,7 +52,7 @@ pub struct ReadRequest<'a> {
     pub memory: Place,
     /// Place for the outcome, one byte, if the sender wants it written.
     pub signal: Option<Place>,
-    /// Whatever the application adds.
+    /// Data of the application.
     pub app: &'a [u8],
 }
 

@@ -102,8 +102,8 @@ pub struct Terms {
     pub reads: u8,
     /// Place of a count word: the sender's, to be written, or the receiver's, to be read.
     pub counts: Option<Place>,
-    /// Bytes of the longest message that a receiver reads into buffers of its own. What the
-    /// sender says here is not looked at.
+    /// Bytes of the longest message that a receiver reads into buffers of its own. The sender's
+    /// value is ignored.
     pub max_message: u32,
 }
 
@@ -137,7 +137,7 @@ impl Terms {
         fields.encoded()
     }
 
-    /// Decodes the terms at the beginning of `bytes`; also what follows them.
+    /// Decodes the terms at the beginning of `bytes`; returns them and the rest.
     ///
     /// # Errors
     /// [`TermsError`]: what is wrong with them.

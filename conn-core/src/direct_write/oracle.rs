@@ -1,5 +1,5 @@
-//! The operations of a Direct Write connection, and a naive model of what they mean: a queue of
-//! messages, queues of writes on their way, and memory at both ends.
+//! The operations of a Direct Write connection, and a naive model of them: a queue of messages,
+//! queues of writes in flight, and memory at both ends.
 
 use std::{collections::VecDeque, vec, vec::Vec};
 
@@ -32,13 +32,15 @@ pub enum DirectWriteOp {
     Close,
     /// The receiver stops.
     Stop,
-    /// The sender writes a trailer whose number differs from the next one by this, and this length.
+    /// The sender writes a trailer with a number that differs from the next one by this, and this
+    /// length.
     LieTrailer(i8, u32),
     /// An arbitrary immediate arrives.
     LieImmediate(u32),
     /// The sender says goodbye; its total differs from the messages taken by this number.
     LieGoodbye(i8),
-    /// The receiver writes a slot whose number differs from the next one by this, and this buffer.
+    /// The receiver writes a slot with a number that differs from the next one by this, and this
+    /// buffer.
     LieSlot(i8, u8),
     /// The receiver's stop counts a number of messages that differs from those sent by this.
     LieStop(i8),
@@ -85,7 +87,7 @@ impl BufferWrite {
     }
 }
 
-/// Both ends, their memory, and what is on its way.
+/// Both ends, their memory, and the writes in flight.
 #[derive(Clone, Debug)]
 pub struct CheckedDirectWrite {
     sender: BufferSender,
@@ -245,7 +247,8 @@ impl CheckedDirectWrite {
         assert!(taken.is_none_or(|taken| self.is_stopped && taken <= self.receiver.received()));
     }
 
-    /// Tells an end a lie, and checks its answer. The connection stays as it was.
+    /// Passes forged words to a copy of an end, and checks its answer. The connection does not
+    /// change.
     fn lie(&self, op: DirectWriteOp) {
         let (mut receiver, sender) = (self.receiver.clone(), &self.sender);
         let layout = *receiver.layout();

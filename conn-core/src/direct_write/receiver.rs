@@ -46,7 +46,7 @@ pub struct Arrival {
     pub len: u32,
 }
 
-/// Slots that are due and lie side by side: one WRITE.
+/// Adjacent slots that are due: one WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRun {
     /// Offset of the first slot in the sender's memory.
@@ -96,7 +96,7 @@ pub struct BufferReceiver<S> {
 }
 
 impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
-    /// A receiver whose sender has `slots` slots. `None` if these are fewer than the buffers, or
+    /// A receiver for a sender with `slots` slots. `None` if there are fewer slots than buffers, or
     /// `storage` has another length.
     pub fn new(layout: Layout, slots: u32, detection: Detection, mut storage: S) -> Option<Self> {
         let grants = storage.as_mut();
@@ -144,7 +144,7 @@ impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
     }
 
     /// Takes the words of the trailer in the [expected](Self::expected) buffer, `None` while they
-    /// are being written: the message, if it is there. It is taken by that.
+    /// are being written. Returns the message if it has arrived; it counts as received.
     ///
     /// # Errors
     /// [`ArrivalError`]: the peer broke the protocol.
@@ -162,7 +162,8 @@ impl<S: AsRef<[u32]> + AsMut<[u32]>> BufferReceiver<S> {
                 Ok(Some(Arrival { buffer, offset: self.layout.payload_at(buffer, len), len }))
             }
             (Some(_), Some([number, _])) if number > next => Err(ArrivalError::Early { number }),
-            // All that a goodbye counts was written before it, and so was what was announced.
+            // Messages were written before the goodbye that counts them, and before the immediate
+            // that announces them.
             _ if self.detection == Detection::Immediate => Err(ArrivalError::Missing),
             _ => Ok(None),
         }

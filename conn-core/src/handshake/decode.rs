@@ -1,4 +1,4 @@
-//! Bytes to frames. Whatever the bytes are: no panic, no allocation, no trust.
+//! Bytes to frames. For any bytes: no panic, no allocation, no trust.
 
 use super::*;
 
@@ -28,8 +28,7 @@ pub enum DecodeError {
     /// A byte that must be 0 is not.
     #[error("a reserved byte of the handshake is not 0")]
     Reserved,
-    /// The body's length is not what the kind and its contents call for, or exceeds
-    /// [`MAX_BODY`].
+    /// The body's length does not fit the kind and its contents, or exceeds [`MAX_BODY`].
     #[error("a handshake body of {len} bytes is wrong")]
     BodyLength {
         /// Length in the header.
@@ -77,8 +76,8 @@ pub struct Decoded<'a> {
 /// Decodes the frame at the beginning of `input`. Bytes behind it are left alone.
 ///
 /// # Errors
-/// [`DecodeError::Incomplete`] when the frame is longer than the input; otherwise what is wrong
-/// with it, which more bytes would not repair.
+/// [`DecodeError::Incomplete`] when the frame is longer than the input. Any other error stays with
+/// more bytes.
 pub fn decode(input: &[u8]) -> Result<Decoded<'_>, DecodeError> {
     let (kind, len) = header(input)?;
     let consumed = HEADER_LEN + len as usize;

@@ -1,4 +1,4 @@
-//! Frames that own what they say, a naive encoder, and what must hold for all bytes.
+//! Frames that own their contents, a naive encoder, and the properties of all byte strings.
 
 use std::{string::String, vec, vec::Vec};
 
@@ -121,9 +121,8 @@ pub fn check_sample(sample: &FrameSample) {
     assert!(out.iter().all(|&b| b == 0xa5), "a refused encode wrote something");
 }
 
-/// Decodes arbitrary bytes. Panics when they are taken for a frame whose encoding they
-/// are not, when an error would have been repaired by more bytes, or when a part of a frame is
-/// refused.
+/// Decodes arbitrary bytes. Panics when the frame does not encode to the same bytes, when more
+/// bytes would repair an error other than `Incomplete`, or when a part of a frame is refused.
 pub fn check_bytes(bytes: &[u8]) {
     let whole = decode(bytes);
     match whole {

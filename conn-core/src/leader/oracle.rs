@@ -1,5 +1,5 @@
-//! The steps of threads that wait for events of a shared source, in any order, and what
-//! must hold between them: one thread leads, and none sleeps through an event.
+//! The steps of threads that wait for events of a shared source, in any order, and the invariants
+//! between them: one thread leads, and none sleeps through an event.
 
 use arbitrary::Arbitrary;
 
@@ -10,7 +10,7 @@ use crate::exhaustive::CheckedMachine;
 const THREADS: usize = 3;
 const OBJECTS: usize = 2;
 
-/// One step. What a thread cannot do now is left out.
+/// One step. A step that the thread cannot take now is skipped.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum FollowersOp {
     /// A thread begins to wait for an object.
@@ -27,8 +27,8 @@ pub enum FollowersOp {
     GiveUp(u8),
 }
 
-/// A thread that waits: its seat, what it wants, the counts that it has seen, and whether
-/// it was woken since it looked last.
+/// A waiting thread: its seat, its interest, the counts that it has seen, and whether it was woken
+/// since its last look.
 #[derive(Clone, Copy, Debug)]
 struct WaitingThread {
     seat: u32,

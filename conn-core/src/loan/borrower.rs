@@ -1,4 +1,4 @@
-//! The sender of a connection whose credits are loans.
+//! The sender of a connection with loans as credits.
 
 use super::LoanWire;
 use crate::credit::{CreditError, CreditWindow, CreditWire, WindowError};
@@ -66,7 +66,7 @@ impl Borrower {
         }
     }
 
-    /// Reports whether a sender that was refused for lack of credit is to send WANT now.
+    /// Reports whether a sender without credit has to send WANT now.
     #[inline]
     pub fn wants(&self, window: &CreditWindow) -> bool {
         self.asked == WantState::No && window.available() == 0
@@ -77,8 +77,8 @@ impl Borrower {
         self.asked = WantState::Sent;
     }
 
-    /// LOAN: the answer to WANT. Returns how many messages more may be sent; 0 when the
-    /// loan itself arrives later, as a credit.
+    /// Takes LOAN, the answer to WANT. Returns the number of further messages that may be sent; 0
+    /// when the loan itself arrives later, as a credit.
     ///
     /// # Errors
     /// [`LoanError`] when there is no WANT, or for impossible credits.
@@ -118,7 +118,7 @@ impl Borrower {
         self.recalled = true;
     }
 
-    /// Reports whether credits are to be given back in this call.
+    /// Reports whether credits have to be returned in this call.
     #[inline]
     pub fn is_recalled(&self) -> bool {
         self.recalled

@@ -1,4 +1,4 @@
-//! The receiver's end of one connection whose credits are loans.
+//! The receiver's end of one connection with loans as credits.
 
 use super::{Due, LoanWire};
 use crate::control::Control;
@@ -111,7 +111,7 @@ impl LoanGrantor {
         if self.asked != PeerWantState::No || self.answer_due {
             return Err(WantError::Repeated);
         }
-        // One may be its share, granted when WANT was on its way.
+        // One credit may be its share, granted while WANT was in flight.
         if self.expected() > 1 {
             return Err(WantError::Early { credits: self.expected() });
         }
@@ -133,7 +133,7 @@ impl LoanGrantor {
         Ok(returned)
     }
 
-    /// Takes what the lender has for this sender.
+    /// Takes a `Due` of the lender for this sender.
     pub fn lend(&mut self, due: Due) {
         self.granted += u64::from(due.credits);
         let is_answer = due.credits > 0 || due.heard;

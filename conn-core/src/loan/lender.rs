@@ -1,4 +1,4 @@
-//! The pool: how many buffers each member has borrowed, and which member is next.
+//! The pool: the loans of each member, and the order of waiting members.
 
 mod lists;
 mod loans;
@@ -27,9 +27,9 @@ enum MemberState {
 }
 
 /// State of one member, as a lender stores it.
-// Invariant: used counts granted credits whose buffers are not posted again; waits implies
-// Live; the member is in the queue of those that wait if and only if it waits; recalled
-// implies excess > 0; 1 <= next_loan <= max_loan of a live one.
+// Invariant: used counts granted credits without a reposted buffer; waits implies Live; the member
+// is in the queue of those that wait if and only if it waits; recalled implies excess > 0; 1 <=
+// next_loan <= max_loan of a live one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LenderSlot {
     state: MemberState,
@@ -98,7 +98,7 @@ pub enum LenderConfigError {
     /// Storage for no members, or for too many.
     #[error("a pool for no members, or for too many")]
     Members,
-    /// Each member keeps [`KEPT`] buffers, and there are not so many.
+    /// The pool has fewer buffers than its members keep ([`KEPT`] each).
     #[error("the members of this pool keep {kept} buffers, and it has fewer")]
     TooFewBuffers {
         /// Buffers that all members keep.
@@ -264,7 +264,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
             used: 1,
             next_loan: FIRST_LOAN.min(max_loan),
             max_loan,
-            // It may be in that list from its last life.
+            // The slot may still be in the list for its last member.
             listed: slot.listed,
             after_due: slot.after_due,
             ..LenderSlot::new()
@@ -272,12 +272,12 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         Ok(member)
     }
 
-    /// A member goes: its connection takes no more messages. `unused` of the credits that
-    /// it was given ([`take`](Self::take)) have brought no message. Its number is given
+    /// Removes a member: its connection takes no more messages. `unused` is the number of its
+    /// credits ([`take`](Self::take)) that have brought no message. The member's number is free
     /// again when its last message is home.
     ///
     /// # Errors
-    /// [`LenderError`] when it has gone, or cannot have so many.
+    /// [`LenderError`] when the member was removed, or has fewer credits.
     pub fn leave(&mut self, member: u32, unused: u32) -> Result<(), LenderError> {
         let slot = *self.live(member)?;
         // Credits that were not sent to it yet are unused as well.
@@ -323,10 +323,10 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         Ok(())
     }
 
-    /// `n` buffers of a member's messages are posted again.
+    /// Books `n` reposted buffers of a member's messages.
     ///
     /// # Errors
-    /// [`LenderError`] when there is no such member, or it cannot have used so many.
+    /// [`LenderError`] when there is no such member, or it has used fewer.
     pub fn home(&mut self, member: u32, n: u32) -> Result<(), LenderError> {
         let used = self.used(member).ok_or(LenderError::NoMember)?;
         // It cannot have used credits that were not sent to it yet.
@@ -385,7 +385,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     }
 }
 
-/// Delivery of what is due to the members.
+/// Delivery of credits and recalls to the members.
 impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
     /// The next member that may have something due: [`take`](Self::take), or its
     /// share, if it can have it ([`take_share`](Self::take_share)).
@@ -399,7 +399,7 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         Some(member)
     }
 
-    /// Takes what is due to a member, once.
+    /// Takes the `Due` of a member, once.
     ///
     /// # Errors
     /// [`LenderError::NoMember`] when it has gone.

@@ -1,4 +1,4 @@
-//! Parsing what was copied.
+//! Parser of copied records.
 
 use super::record::{Record, RecordError, message_len};
 use super::{Lie, Member, Rank, Reason};

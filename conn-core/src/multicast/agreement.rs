@@ -10,22 +10,22 @@ impl Member {
         self.suspect(rank, Reason::Unreachable);
     }
 
-    /// Begins or widens the failure of the group. What was accepted of the suspect stays;
-    /// nothing more is accepted. The same holds for repairs of an earlier suspect's stream: a
-    /// new agreement decides on them anew.
+    /// Suspects a member, so that the group fails. Records accepted from the suspect stay; nothing
+    /// more is accepted. The same holds for repairs of an earlier suspect's stream: the new
+    /// agreement decides on them again.
     #[cold]
     pub(super) fn suspect(&mut self, rank: Rank, reason: Reason) {
-        // A finished member may go: it is not suspected for that. But a survivor that did not
-        // see it finish may have suspected it: all have to name the same suspects. And it may
-        // have lied.
+        // A finished member may leave, and is not suspected for it. Other reasons hold: a survivor
+        // that did not see it finish may have suspected it, and all must name the same suspects; or
+        // it broke the protocol.
         let is_going = matches!(reason, Reason::StandsStill | Reason::Unreachable | Reason::Left);
         let may_go = self.agreement.gone.contains(rank) && is_going;
         let is_known = self.row.suspected.contains(rank) || !self.config.all().contains(rank);
         if rank == self.config.rank || is_known || may_go {
             return;
         }
-        // A finished member needs nothing of the others, and accuses none: those that continue
-        // without it do not look at its row any more, and would not agree with it.
+        // A finished member needs nothing of the others, and accuses none: those that continue do
+        // not read its row any more, and would not agree with it.
         if self.order.is_finished() {
             self.agreement.gone = self.agreement.gone.with(rank);
             return;
@@ -63,8 +63,8 @@ impl Member {
             FINISHED => {
                 self.agreement.gone = self.agreement.gone.with(from);
                 self.agreement.heard_ns[from.index()] = now_ns;
-                // An honest member finishes when every survivor has shown that it has all that
-                // any of them will ever have: no more and no less than this one.
+                // An honest member finishes when every survivor has shown its final counters, which
+                // then equal this member's.
                 let differs =
                     |of: Rank| self.received(from, of) != self.streams[of.index()].received;
                 if self.config.senders.iter().any(differs) {
@@ -76,8 +76,8 @@ impl Member {
         }
     }
 
-    /// Suspects members whose health counter stands still, or whose row never fits its
-    /// checksums; and members that have finished and left their own stream without an end.
+    /// Suspects members with a health counter that stands still, with a row that never fits its
+    /// checksums, or that finished without an end of their own stream.
     #[inline]
     pub(super) fn look_for_silence(&mut self, now_ns: u64) {
         for rank in self.reachable().iter() {

@@ -62,7 +62,7 @@ pub struct Config {
     /// ([`capacity_for`](Self::capacity_for)).
     pub capacity: u64,
     /// True if the rings lie in memory that is mapped twice in a row, at all members: bytes that
-    /// cross the end are written at once, and not in two pieces.
+    /// cross the end take one write instead of two.
     pub is_mirrored: bool,
     /// Policy for pushing counters.
     pub policy: Policy,
@@ -136,7 +136,7 @@ pub enum ConfigError {
     RetryTime,
 }
 
-/// Room for what takes no turn: the end of the stream.
+/// Room for the end of the stream, which takes no turn.
 const SPARE: u64 = 64;
 /// A repair has this many bytes, or one record if that is longer.
 const REPAIR_BYTES: u64 = 4096;
@@ -194,8 +194,7 @@ impl Config {
         Ok(())
     }
 
-    /// The rule by which a member inhibits pushes. What is pushed opportunistically is not
-    /// inhibited.
+    /// The rule by which a member inhibits pushes. Opportunistic pushes are not inhibited.
     pub const fn push_rule(&self) -> PushRule {
         let every = match self.policy {
             Policy::Every(k) => NonZeroU32::new(k),

@@ -11,13 +11,13 @@ pub enum Lie {
     /// A counter of its row went backwards, or a set lost a member.
     #[error("a counter of it went backwards")]
     Backwards,
-    /// Its slot counter is beyond what the window lets it send, or it is no sender.
+    /// Its slot counter is beyond the window, or it is no sender.
     #[error("its slot counter is beyond the window")]
     BeyondWindow,
     /// Its slot counter lies within a record.
     #[error("its slot counter lies within a message")]
     PartOfRecord,
-    /// It has received what was not sent.
+    /// It acknowledges turns that were not sent.
     #[error("it acknowledges what was not sent")]
     NotSent,
     /// A record longer than the longest message.

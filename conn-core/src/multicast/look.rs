@@ -13,13 +13,13 @@ impl Member {
     /// Looks at the row of `from`, at the time `now_ns`; `load` gives the word of a number.
     /// A row that lies makes its member suspected ([`Reason::Lied`]).
     ///
-    /// Of a group only the checksum is loaded, unless it has changed. Words that do not fit their
-    /// checksum are just being written: the values that were taken before stay. A member with a
-    /// group that never fits counts as silent, like one that writes nothing.
+    /// The words of a group are loaded only if its checksum has changed. Words that do not fit
+    /// their checksum are being written: the last values stay. A member with a group that never
+    /// fits counts as silent, like one that writes nothing.
     ///
-    /// What a group says is only true of what was written before it. So the checksums are
-    /// loaded from the last to the first; and where an earlier group is just being written
-    /// anew, the later ones are not taken: its known values may be too old for them.
+    /// A group refers to words that were written before it. So the checksums are loaded from the
+    /// last to the first. While an earlier group is being rewritten, later ones are not taken: its
+    /// known values may be too old for them.
     #[inline]
     pub fn on_row(&mut self, from: Rank, now_ns: u64, mut load: impl FnMut(u8) -> u64) {
         if !self.is_running() || !self.reachable().contains(from) {
@@ -36,7 +36,7 @@ impl Member {
         }
     }
 
-    /// Takes the groups whose checksums have changed.
+    /// Takes the groups with changed checksums.
     #[inline]
     fn open(
         &mut self,
@@ -115,8 +115,8 @@ impl Member {
         if sent > before.sent && !before.wedged.is_empty() {
             return Err(Lie::BehindEnd);
         }
-        // It sends at most a ring's capacity beyond the least that any member has received,
-        // and that is no more than what was accepted here.
+        // It sends at most a ring's capacity beyond the lowest received counter of all members,
+        // which is no more than the count accepted here.
         let room = if config.senders.contains(from) { config.capacity } else { 0 };
         let stream = &mut self.streams[from.index()];
         if sent > stream.accepted + room || !sent.is_multiple_of(8) {

@@ -6,22 +6,22 @@ use super::state::{FailureAgreement, OrderPosition, Pushing};
 use super::stream::SenderStream;
 use super::{Config, ConfigError, MAX_MEMBERS, Members, Policy, Rank, Reason, Row, Span};
 
-/// Bytes that are to be copied, from where the sender `of` writes them (or from the own
-/// ring), to private memory at the same offset.
+/// Bytes to copy from the ring of the sender `of` (or from the own ring) to private memory at the
+/// same offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyIn {
-    /// The member whose ring it is.
+    /// The owner of the ring.
     pub of: Rank,
     /// Location of the bytes, in both.
     pub span: Span,
 }
 
-/// A message, where it lies in private memory.
+/// A message in private memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// Its sender.
     pub from: Rank,
-    /// Its turn: how many turns of its sender precede it.
+    /// Its turn: the number of its sender's turns before it.
     pub turn: u64,
     /// Its bytes, in the private copy of its sender's ring. They may reach beyond the end
     /// of the ring, and continue at its beginning.
@@ -155,7 +155,7 @@ impl Member {
         *self.agreement.reasons.get(rank.index())?
     }
 
-    /// The peers whose rows are to be loaded, and that are written to.
+    /// The peers that this member reads rows of and writes to.
     #[inline]
     pub fn reachable(&self) -> Members {
         self.active().without(self.config.rank)
@@ -225,9 +225,9 @@ impl Member {
         None
     }
 
-    /// The member goes, while others may still be sending. Its own messages should have been
-    /// delivered; the group ends for all others as with a failure, with the reason
-    /// [`Left`](Reason::Left). Push what there is, and wait until that has completed.
+    /// Leaves the group while others may still be sending. Have the own messages delivered before.
+    /// For all others the group ends as with a failure, with the reason [`Left`](Reason::Left).
+    /// Post the pushes that are due, and wait until they have completed.
     pub fn leave(&mut self) {
         if self.pushing.goodbye == 0 {
             self.pushing.goodbye = LEFT;
@@ -253,7 +253,7 @@ impl Member {
         (own.delivered, own.turn)
     }
 
-    /// Turns of the own ring that have been accepted: all that lie in it, after a pass.
+    /// Accepted turns of the own ring: after a pass, all that lie in it.
     #[inline]
     pub fn sent_turns(&self) -> u64 {
         self.streams[self.me()].received

@@ -46,7 +46,7 @@ impl Members {
         Self(if count >= 64 { u64::MAX } else { (1 << count) - 1 })
     }
 
-    /// The set of the members whose bits are set, that of rank 0 being the lowest.
+    /// The set of the members with a bit set in `bits`; bit 0 is that of rank 0.
     #[inline]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)

@@ -1,9 +1,8 @@
-//! A whole group on a simulated fabric, the operations on it, and what must hold.
+//! A whole group on a simulated fabric, the operations on it, and its invariants.
 //!
-//! Writes from one member to another arrive in order, as a reliable connection has it;
-//! those of different pairs in any order. A write that has begun to arrive is seen
-//! half-written: any of its bytes may be there already. A member that has crashed may have
-//! posted writes that never arrive, or of which no more arrives than that.
+//! Writes from one member to another arrive in order, as a reliable connection has it; those of
+//! different pairs in any order. A write that has begun to arrive is torn: any subset of its bytes
+//! may be there already. Writes of a crashed member may never arrive, or stay torn.
 
 use std::collections::VecDeque;
 use std::{vec, vec::Vec};
@@ -31,7 +30,7 @@ pub enum GroupOp {
     /// The next write of the first member to the second begins to arrive: of its bytes, a
     /// choice.
     Begin(u8, u8, u8),
-    /// A member crashes; of what it has posted, up to this number of writes to each arrive.
+    /// A member crashes; up to this number of its posted writes to each member arrive.
     Crash(u8, u8),
     /// The first member finds the second unreachable, if it has crashed.
     Notice(u8, u8),
@@ -57,7 +56,7 @@ pub enum Withheld {
     Repairs,
     /// It acknowledges nothing more.
     Received,
-    /// It has finished, whatever it has received.
+    /// It claims to have finished, regardless of what it has received.
     Finished,
 }
 
@@ -160,7 +159,7 @@ impl GroupNode {
         }
     }
 
-    /// Reports whether the node is there, and does what it should.
+    /// Reports whether the node is alive and follows the protocol.
     fn is_honest(&self) -> bool {
         !self.has_crashed && self.lie.is_none() && self.machine.status() != Status::Left
     }
@@ -218,7 +217,7 @@ impl GroupNode {
 }
 
 impl CheckedGroup {
-    /// A group whose configuration is `config` at every member, but for the rank.
+    /// A group with `config` at every member, except for the rank.
     pub fn new(config: Config) -> Self {
         let n = config.members;
         let node = |rank| GroupNode::new(Config { rank: Rank(rank), ..config });
@@ -483,7 +482,7 @@ impl CheckedGroup {
             return;
         }
         let node = &mut self.nodes[by];
-        // What it has shown, the others may have seen: counters do not go back.
+        // The others may have seen the row as it is: its counters must not go back.
         node.lie = Some((what, node.machine.row));
         node.machine.config.suspect_ns = u64::MAX;
         self.has_failed = true;
@@ -500,8 +499,8 @@ impl CheckedGroup {
         let suspect_ns = suspect_ns.expect("members");
         self.begin_end();
         let step = suspect_ns / 64 / n as u64;
-        // As many suspicions as there are others, each after that time; before that, the
-        // silence of those that have crashed; and a little more for what is on its way.
+        // One suspicion for each other member, each after `suspect_ns`; before these, the silence
+        // of crashed members; and some time for writes in flight.
         let most = self.now_ns + (n as u64 + 1) * suspect_ns;
         while self.nodes.iter().any(|node| node.is_honest() && !node.has_come_to_its_end()) {
             assert!(self.now_ns < most, "too late: {:#?}", self.summary());

@@ -17,15 +17,15 @@ enum TurnState {
 }
 
 impl Member {
-    /// The next message of the total order that is stable. It lies where it is until this
-    /// is called again. `header` is as in [`next_push`](Self::next_push).
+    /// The next stable message of the total order. It stays in place until the next call. `header`
+    /// is as in [`next_push`](Self::next_push).
     #[inline]
     pub fn next_delivery(&mut self, header: impl FnMut(Rank, u64) -> u64) -> Option<Delivery> {
         let mut header = header;
         if self.order.lent > 0 {
             self.release();
         }
-        // A member that leaves has no part in what the others agree on.
+        // A member that leaves takes no part in the agreement of the others.
         if !self.is_running() || self.order.is_finished || self.pushing.goodbye == LEFT {
             return None;
         }
@@ -105,7 +105,7 @@ impl Member {
         self.next_turn();
     }
 
-    /// Passes the record at the front, whose header this is and which is no message.
+    /// Passes the record at the front, which has this header and is no message.
     fn pass_turn(&mut self, word: u64) {
         let stream = &mut self.streams[self.order.rank.index()];
         let Ok(record) = Record::parse(word, stream.delivered, &self.config) else {
@@ -122,7 +122,7 @@ impl Member {
                 stream.delivered += record.bytes();
                 self.next_turn();
             }
-            // Behind it there is no turn.
+            // No turn follows it.
             Record::End => stream.delivered += record.bytes(),
         }
     }

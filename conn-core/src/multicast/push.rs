@@ -51,16 +51,16 @@ impl Member {
         }
     }
 
-    /// Returns the time at which the machine is to be driven again even if nothing has arrived: the
-    /// nearest deadline, in nanoseconds.
+    /// Returns the nearest deadline, in nanoseconds: drive the machine then, even if nothing has
+    /// arrived.
     pub fn wants_ns(&self) -> u64 {
         let health = self.pushing.health_ns.saturating_add(self.config.health_ns);
         let inhibited = [self.pushing.slots.wants_ns(), self.pushing.received.wants_ns()];
         inhibited.into_iter().flatten().fold(health, u64::min)
     }
 
-    /// Own turns that were pushed: the others can see them. What was accepted beyond is inhibited,
-    /// or waits for the next pass.
+    /// Own turns that were pushed: the others can see them. Turns accepted beyond are inhibited, or
+    /// wait for the next pass.
     #[inline]
     pub fn pushed_turns(&self) -> u64 {
         self.pushing.slots.counters()[0].pushed()
@@ -73,8 +73,8 @@ impl Member {
         self.row.store(self.config.members, words, out)
     }
 
-    /// Slots go before the slot counter that covers them, and everything before what says
-    /// that it is final.
+    /// Slots go before the slot counter that covers them, and all counters before the words that
+    /// make them final.
     #[inline]
     fn take_due(&mut self, now_ns: u64) -> Option<Push> {
         let (mut to, members) = (self.reachable(), self.config.members);
@@ -123,7 +123,7 @@ impl Member {
     /// The slot counter goes out.
     #[inline]
     fn mark_counted(&mut self) {
-        // Nothing is accepted while pushes are due, so that the count is that of the target.
+        // Nothing is accepted while pushes are due, so the count equals that of the target.
         debug_assert_eq!(self.pushing.target, self.streams[self.me()].accepted);
         self.pushing.counted = self.pushing.target;
         self.row.sent = self.pushing.target;
@@ -255,8 +255,8 @@ impl Member {
         })
     }
 
-    /// The whole row, when nothing else has shown for long that this member lives. It takes
-    /// along what is inhibited.
+    /// Makes the whole row due if no other write has shown for `health_ns` that this member lives.
+    /// Inhibited turns go with it.
     #[inline]
     fn decide_health(&mut self, now_ns: u64) -> bool {
         if now_ns < self.pushing.health_ns.saturating_add(self.config.health_ns) {

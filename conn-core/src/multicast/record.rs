@@ -1,9 +1,9 @@
 //! Records of a slot ring.
 //!
-//! A record is a header of 8 bytes and the payload, and ends at a multiple of 8; it may
-//! cross the end of the ring. The header is a little-endian u64: the length in the lower
-//! half (or how many nulls), then the kind in 8 bits, then the record's position in units
-//! of 8 (24 bits), which tells it from what was there a lap before.
+//! A record is a header of 8 bytes and the payload, and ends at a multiple of 8; it may cross the
+//! end of the ring. The header is a little-endian u64: the length in the lower half (or the number
+//! of nulls), then the kind in 8 bits, then the record's position in units of 8 (24 bits), which
+//! distinguishes it from a record of an earlier lap.
 
 use super::{Config, Lie};
 use crate::ring::record_bytes;
@@ -25,8 +25,8 @@ pub enum Record {
     Flush,
     /// The end of the stream: no record follows it. It takes no turn.
     End,
-    /// Room that was reserved for a message of the given length, and not used. It takes its turn
-    /// all the same: the ring holds a window of turns, and what took none could fill it.
+    /// Room that was reserved for a message of this length, and not used. It takes a turn: the ring
+    /// holds a window of turns, and records without a turn could fill it.
     Unused(u32),
 }
 
@@ -47,8 +47,8 @@ pub const fn header(record: Record, position: u64) -> u64 {
     mark(position) << 40 | (kind as u64) << 32 | value as u64
 }
 
-/// The length of the message whose header was loaded at `position`, if it is one: what most
-/// records are, told with one comparison.
+/// The length of the message with this header at `position`; `None` for any other record. Most
+/// records are messages: one comparison finds it.
 #[inline]
 pub(super) const fn message_len(word: u64, position: u64, config: &Config) -> Option<u32> {
     let len = word as u32;
@@ -81,10 +81,10 @@ impl Record {
         }
     }
 
-    /// The record whose header was loaded at `position`.
+    /// The record with this header at `position`.
     ///
     /// # Errors
-    /// [`RecordError`]: there is none.
+    /// [`RecordError`]: the header is of no record.
     #[inline]
     pub fn parse(word: u64, position: u64, config: &Config) -> Result<Self, RecordError> {
         let (value, kind) = (word as u32, (word >> 32) as u8);

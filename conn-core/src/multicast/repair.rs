@@ -1,4 +1,4 @@
-//! Repairs: what a survivor has of a suspect's stream, and others lack.
+//! Repairs: turns of a suspect's stream that a survivor has, and others lack.
 
 use super::record::Record;
 use super::repair_header::RepairHeader;
@@ -12,7 +12,7 @@ pub struct RepairCopy {
     pub from: Rank,
     /// Bytes behind the area's header.
     pub at: u64,
-    /// The member to the private copy of whose ring the bytes go.
+    /// The sender of the repaired stream: the bytes go to the private copy of its ring.
     pub of: Rank,
     /// Location of the bytes in that copy.
     pub span: Span,
@@ -108,7 +108,7 @@ impl Member {
             }
             let words = [0, 1, 2, 3, 4, 5].map(|word| load(from, word));
             let checksum = load(from, RepairHeader::WORDS - 1);
-            // What is just being written is for later.
+            // The header is being written: a later call takes it.
             let Some([of, position, len, turns, number, suspected]) = verified(words, checksum)
             else {
                 continue;

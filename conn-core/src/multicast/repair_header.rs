@@ -6,14 +6,14 @@ use crate::checksum::checksum_of;
 /// Header of a repair area, in front of the bytes: its words, in this order, and their
 /// [checksum](crate::checksum).
 ///
-/// An area is written again when all members that need the bytes have them, but also when the
-/// survivors have become fewer, which the members under repair may not know yet. So only
-/// members whose suspects are exactly `suspected` take a repair: its writer has seen that all
-/// survivors suspect these. And they take it only when the writer's row counts `number`
-/// repairs: the repair is complete then.
+/// An area is overwritten when all members that need the bytes have them. It is also overwritten
+/// when there are fewer survivors, which the members under repair may not know yet. So a member
+/// takes a repair only if it suspects exactly `suspected`: the writer has seen that all survivors
+/// suspect these. And it takes the repair only when the writer's row counts `number` repairs: the
+/// repair is complete then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairHeader {
-    /// The member whose stream is repaired.
+    /// The member of the repaired stream.
     pub of: Rank,
     /// Position of the bytes in that stream.
     pub position: u64,
@@ -33,7 +33,7 @@ impl RepairHeader {
     /// Bytes of the header.
     pub const BYTES: usize = 8 * Self::WORDS as usize;
 
-    /// The words that lie in the area.
+    /// The words as they lie in the area.
     pub const fn words(&self) -> [u64; Self::WORDS as usize] {
         let Self { of, position, len, turns, number, suspected } = *self;
         let words = [of.0 as u64, position, len, turns, number, suspected.bits()];

@@ -36,8 +36,8 @@ impl Words {
         Self { first: 0, count: members + OTHERS }
     }
 
-    /// The groups of a row: words that belong together, the last of which is the checksum of
-    /// those before it.
+    /// The groups of a row: words that belong together. The last word of each is the checksum of
+    /// the others.
     ///
     /// ```
     /// use conn_core::multicast::Words;
@@ -61,13 +61,13 @@ impl Words {
     }
 }
 
-/// The words of a row, in this order; of `received`, as many as there are members. Behind
-/// each of `health`, `urgent` and `repairs` lies the [checksum](crate::checksum) of its group.
+/// The words of a row, in this order; `received` has one word for each member. Behind each of
+/// `health`, `urgent` and `repairs` lies the [checksum](crate::checksum) of its group.
 ///
-/// What a word says is only true of what was written before it. So a writer pushes
-/// `received`, `sent` and its slots before `wedged`; and a reader looks at the last group
-/// first ([`Member::on_row`](super::Member::on_row)): what it then sees of the earlier ones
-/// is as new at least.
+/// A word refers to words and slots that were written before it. So a writer pushes `received`,
+/// `sent` and its slots before `wedged`. A reader loads the last group first
+/// ([`Member::on_row`](super::Member::on_row)): the earlier groups that it loads then are at least
+/// as new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Row {
     /// Turns that it has received, of each member.
@@ -77,7 +77,7 @@ pub struct Row {
     pub health: u64,
     /// Bytes that it has written into its slot ring, ever: the slot counter.
     pub sent: u64,
-    /// A member that has received its slots up to here is to acknowledge that at once.
+    /// A member that has received its slots up to here acknowledges them at once.
     pub urgent: u64,
     /// The members that it suspects.
     pub suspected: Members,

@@ -1,12 +1,12 @@
-//! A clock on the agreement: a member that lives, and withholds what the survivors wait for, is
-//! cut off like one that stands still.
+//! A time limit on the agreement: a live member that withholds what the survivors wait for is cut
+//! off like one that stands still.
 //!
-//! Every member knows what the survivors wait for, and which survivor owes it: one that does
-//! not show the same suspects; one that does not acknowledge what it was sent or repaired with;
-//! or one that alone has what others lack, and does not repair them. An honest member answers
-//! each of these within a few passes. When there is no progress for as long as a health counter
-//! may stand still, the members waited for are suspected. Each suspicion leaves one survivor
-//! less, so that the group ends for all honest members.
+//! Every member knows which survivor holds up the others: one that does not show the same suspects,
+//! one that does not acknowledge messages or repairs, or one that alone has turns that others lack,
+//! and does not repair them. An honest member answers each of these within a few passes. When there
+//! is no progress for as long as a health counter may stand still, the members waited for are
+//! suspected. Each suspicion leaves one survivor less, so that the group ends for all honest
+//! members.
 
 use super::state::EndDistance;
 use super::{Member, Members, Rank, Reason};
@@ -58,7 +58,7 @@ impl Member {
         self.survivors().iter().filter(|by| self.received(*by, of) < end).collect()
     }
 
-    /// The senders whose streams have a known end, and these ends.
+    /// The senders with a known end of their stream, and these ends.
     fn ends(&self) -> impl Iterator<Item = (Rank, u64)> {
         self.config.senders.iter().filter_map(|of| Some((of, self.end_of(of)?)))
     }
@@ -94,8 +94,8 @@ impl Member {
         behind.fold(Members::NONE, Members::union).without(me)
     }
 
-    /// The members that hold up the repair of the stream of `of`: those that have not taken
-    /// what its repairer has written last, or else the repairer.
+    /// The members that hold up the repair of the stream of `of`: those that have not taken the
+    /// repairer's last repair, or else the repairer.
     fn holding_up(&self, of: Rank) -> Members {
         let Some(repairer) = self.repairer(of) else {
             // Only finished members claim to have these turns: no active member has them.

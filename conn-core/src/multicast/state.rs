@@ -17,14 +17,14 @@ pub(super) struct Pushing {
     pub(super) target: u64,
     /// Turns of the own stream: whether its slots are due.
     pub(super) slots: PushInhibitor<[PushCounter; 1]>,
-    /// Turns received of each member: whether they are to be acknowledged.
+    /// Turns received of each member: whether their acknowledgement is due.
     pub(super) received: PushInhibitor<[PushCounter; MAX_MEMBERS]>,
     pub(super) received_due: bool,
     pub(super) whole_due: bool,
     pub(super) control_due: bool,
     /// The goodbye that goes out when all before it has.
     pub(super) goodbye: u64,
-    /// The slots that are due next are to be acknowledged at once.
+    /// True if the next slots ask for an acknowledgement at once.
     pub(super) flush_due: bool,
     /// Time at which the health counter was last pushed.
     pub(super) health_ns: u64,
@@ -54,7 +54,7 @@ impl Pushing {
 pub(super) struct OrderPosition {
     pub(super) round: u64,
     pub(super) rank: Rank,
-    /// Bytes of the message that was handed out last, and lies at the front still; or 0.
+    /// Bytes of the last message handed out, while it lies at the front; else 0.
     pub(super) lent: u64,
     pub(super) is_finished: bool,
 }

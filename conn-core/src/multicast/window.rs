@@ -15,9 +15,8 @@ const CLOSED: u64 = 1 << 63;
 /// Number of turns that may begin: many threads take turns, and one raises the limit.
 ///
 /// A turn is taken before room in the slot ring is reserved
-/// ([`Senders`](crate::ring::shared::Senders)), and the head of the ring is told before
-/// the limit is raised. The ring holds a window of the longest messages: a sender that
-/// has a turn has room.
+/// ([`Senders`](crate::ring::shared::Senders)), and the head of the ring is advanced before the
+/// limit is raised. The ring holds a window of the longest messages: a sender with a turn has room.
 ///
 /// It needs 64-bit atomics, and is left out where there are none.
 ///
@@ -48,14 +47,14 @@ impl SendWindow {
         Self { taken: AtomicU64::new(0), limit: AtomicU64::new(u64::from(window)) }
     }
 
-    /// Takes `turns` turns, if that many are free, and the window is not closed.
+    /// Takes `turns` turns, if they are free, and the window is not closed.
     #[inline]
     pub fn try_take(&self, turns: u32) -> bool {
         let limit = self.limit.load(see());
-        // Relaxed, all of it: what a turn permits is ordered by the limit.
+        // Relaxed: the load of `limit` orders the accesses that a turn permits.
         let mut taken = self.taken.load(Ordering::Relaxed);
         loop {
-            // Of a closed window, what was taken lies beyond any limit.
+            // The bit of a closed window puts `taken` beyond any limit.
             let next = taken + u64::from(turns);
             if next > limit {
                 return false;
@@ -76,7 +75,7 @@ impl SendWindow {
         self.taken.fetch_sub(turns.into(), Ordering::Relaxed);
     }
 
-    /// No more turns begin. What was taken before may be used still.
+    /// Closes the window: no more turns begin. Turns taken before may still be used.
     pub fn close(&self) {
         // Relaxed: as above.
         self.taken.fetch_or(CLOSED, Ordering::Relaxed);
@@ -89,8 +88,8 @@ impl SendWindow {
         self.taken.load(Ordering::Relaxed) & !CLOSED
     }
 
-    /// If the window is closed, how many turns were taken and not given back: when as many
-    /// lie in the ring, its end may.
+    /// Turns taken and not given back, if the window is closed: once all of them lie in the ring,
+    /// the end of the stream may follow.
     #[inline]
     pub fn closed_at(&self) -> Option<u64> {
         // Relaxed: as above.

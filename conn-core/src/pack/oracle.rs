@@ -11,9 +11,9 @@ use crate::exhaustive::CheckedMachine;
 /// An operation on a packer.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum PackerOp {
-    /// A payload of that many bytes is copied in.
+    /// A payload of this number of bytes is copied in.
     Push(u8),
-    /// A payload of that many bytes is filled in place.
+    /// A payload of this number of bytes is filled in place.
     Reserve(u8),
     /// The message is sent and a new one begun.
     Reset,

@@ -1,6 +1,6 @@
-//! The steps of a thread that sleeps and of threads that publish work, in any order,
-//! and a naive model of the [`ParkFlag`]: whether it has announced its sleep. What
-//! threads do to each other's memory is for `loom-tests`.
+//! The steps of a thread that sleeps and of threads that publish work, in any order, and a naive
+//! model of the [`ParkFlag`]: whether it has announced its sleep. `loom-tests` covers memory
+//! ordering.
 
 use arbitrary::Arbitrary;
 
@@ -13,7 +13,7 @@ use crate::exhaustive::CheckedMachine;
 pub enum ParkFlagOp {
     /// The sleeper announces its sleep.
     Announce,
-    /// It looks for work: takes what there is, or falls asleep.
+    /// It looks for work: takes it, or falls asleep.
     Look,
     /// It has found work, or was woken, and takes its announcement back.
     Retract,

@@ -20,7 +20,7 @@ pub enum BufferPoolOp {
     Repost(u8),
     /// The last `n` of those reposted last could not be posted.
     Unpost(u8),
-    /// These two, whatever their state, could not be posted.
+    /// These two, in any state, could not be posted.
     UnpostAny(u8, u8),
 }
 

@@ -1,5 +1,5 @@
-//! The operations of a [`RepostQueue`] as one thread sees them, and a naive model of
-//! it: a sorted set. What threads do to each other is for `loom-tests`.
+//! The operations of a [`RepostQueue`] on one thread, and a naive model of it: a sorted set.
+//! `loom-tests` covers concurrent threads.
 
 use std::{collections::BTreeSet, vec, vec::Vec};
 

@@ -4,10 +4,10 @@ use super::ALIGN;
 
 /// A tail, or a head, as one end advertises it to the other: its position, and whether it is final.
 ///
-/// It is told as a word, whose lowest bit, which positions do not have, says that it is the
-/// last one; or as an immediate: the low 31 bits of the position in units of 8 bytes, and in
-/// the top bit whether it is the last one. That is enough, because a ring has no more than
-/// 2^29 of these units, and both ends know the position to that.
+/// It has two formats. As a word, the lowest bit, which positions do not use, marks the last one.
+/// As an immediate, it has the low 31 bits of the position in units of 8 bytes, and the top bit
+/// marks the last one. That is enough: a ring has at most 2^29 of these units, and both ends know
+/// the position to within a ring.
 ///
 /// ```
 /// use conn_core::ring::AdvertisedCursor;
@@ -36,7 +36,7 @@ impl AdvertisedCursor {
         self.position | if self.is_last { LAST } else { 0 }
     }
 
-    /// From a word of a control block, whatever it is.
+    /// From any word of a control block.
     #[inline]
     pub const fn from_word(word: u64) -> Self {
         Self { position: word & !LAST, is_last: word & LAST != 0 }
@@ -49,7 +49,7 @@ impl AdvertisedCursor {
         units | if self.is_last { LAST_IMM } else { 0 }
     }
 
-    /// From an immediate, whatever it is: the first such position from `known` on.
+    /// From any immediate: the first such position from `known` on.
     #[inline]
     pub const fn from_imm(imm: u32, known: u64) -> Self {
         let ahead = imm.wrapping_sub((known / ALIGN) as u32) & !LAST_IMM;

@@ -8,16 +8,16 @@ use super::{ALIGN, Geometry, HEADER_BYTES, SKIP, Span, claim_of, record_bytes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TailError {
-    /// It takes back what was sent.
+    /// It is lower than an earlier one.
     #[error("the peer's tail went back by {by} bytes")]
     Backwards {
-        /// Bytes by which it lies below the last one.
+        /// Bytes by which it is below the last one.
         by: u64,
     },
-    /// It is over what the ring holds.
+    /// It exceeds the ring.
     #[error("the peer's tail is {by} bytes beyond what was free")]
     BeyondCapacity {
-        /// Bytes by which it lies above the head and the capacity.
+        /// Bytes by which it is above the head plus the capacity.
         by: u64,
     },
     /// It lies within a record.
@@ -29,7 +29,7 @@ pub enum TailError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The header is not of its position: something else lies there.
+    /// The header does not have the mark of its position.
     #[error("what lies at byte {position} of the ring is no record")]
     Mark {
         /// The position, in bytes.
@@ -64,7 +64,7 @@ pub struct Record {
     pub end: u64,
 }
 
-/// Result of taking what lies at the read pointer.
+/// Result of taking the record at the read pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// A message.
@@ -104,9 +104,9 @@ pub struct ConsumerConfig {
 /// assert_eq!(ring.on_tail(8), Err(TailError::Backwards { by: 8 }));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: told <= head <= read <= until <= landed <= tail <= limit = told + capacity;
-// all are multiples of 8. What lies between read and until is contiguous; whatever ends
-// beyond until is looked at again. due_at is beyond told.
+// Invariant: told <= head <= read <= until <= landed <= tail <= limit = told + capacity; all are
+// multiples of 8. The bytes between read and until are contiguous; records that end beyond until
+// take the slow path. due_at is beyond told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Consumer {
     geometry: Geometry,
@@ -117,14 +117,14 @@ pub struct Consumer {
     limit: u64,
     /// A tail beyond this leaves the sender less room than the longest message may need.
     scarce_beyond: u64,
-    /// The head that is worth telling: told + head_threshold, or the first one beyond told
-    /// when the sender might be waiting.
+    /// The next head to advertise: told + head_threshold, or the first one beyond told when the
+    /// sender might be waiting.
     due_at: u64,
     head: u64,
     read: u64,
     /// The lesser of lap_end and landed.
     until: u64,
-    /// Up to where memory is contiguous, as far as was looked at.
+    /// End of the contiguous memory, as of the last check.
     lap_end: u64,
     landed: u64,
     tail: u64,
@@ -135,7 +135,7 @@ impl Consumer {
     /// The receiver of an empty ring.
     pub const fn new(geometry: Geometry, config: ConsumerConfig) -> Self {
         let ConsumerConfig { head_threshold } = config;
-        // 0 tells every free, and so does 1; a capacity gathers only when the sender waits.
+        // 0 and 1 advertise every free; a capacity advertises only when the sender may be waiting.
         let capacity = geometry.capacity();
         let head_threshold = match head_threshold {
             0 => 1,
@@ -164,28 +164,28 @@ impl Consumer {
         &self.geometry
     }
 
-    /// Up to where the sender has published records.
+    /// End of the published records.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// Up to where they have been handed out.
+    /// End of the records that were handed out.
     #[inline]
     pub fn read_pointer(&self) -> u64 {
         self.read
     }
 
-    /// Up to where they have been freed.
+    /// End of the freed records.
     #[inline]
     pub fn head(&self) -> u64 {
         self.head
     }
 
-    /// The sender's tail has been seen. Returns the bytes that are new.
+    /// Takes the sender's tail. Returns the number of new bytes.
     ///
     /// # Errors
-    /// [`TailError`] when it cannot be: the connection is to be closed.
+    /// [`TailError`] when the tail is impossible: close the connection.
     #[inline]
     pub fn on_tail(&mut self, tail: u64) -> Result<u64, TailError> {
         if tail < self.tail || tail > self.limit || !tail.is_multiple_of(ALIGN) {
@@ -209,12 +209,11 @@ impl Consumer {
         }
     }
 
-    /// The sender's tail has been seen, and what is before it is in the receiver's
-    /// memory, because the sender writes there: [`on_tail`](Self::on_tail) and
-    /// [`on_landed`](Self::on_landed) in one.
+    /// Takes the tail of a sender that writes to the receiver's memory, where all bytes before it
+    /// have landed: [`on_tail`](Self::on_tail) and [`on_landed`](Self::on_landed) in one.
     ///
     /// # Errors
-    /// [`TailError`] when it cannot be: the connection is to be closed.
+    /// [`TailError`] when the tail is impossible: close the connection.
     #[inline]
     pub fn on_tail_landed(&mut self, tail: u64) -> Result<u64, TailError> {
         let new = self.on_tail(tail)?;
@@ -258,11 +257,10 @@ impl Consumer {
         (self.read < self.landed).then(|| self.geometry.offset(self.read))
     }
 
-    /// Takes what lies at the read pointer, given the header there.
+    /// Takes the record at the read pointer, given its header.
     ///
     /// # Errors
-    /// [`RecordError`] when it is no record: the connection is to be closed. It is given
-    /// again every time.
+    /// [`RecordError`] when it is no record: close the connection. All later calls return it again.
     #[inline]
     pub fn take(&mut self, header: u64) -> Result<Taken, RecordError> {
         if self.read == self.landed {
@@ -270,7 +268,7 @@ impl Consumer {
         }
         let (len, claim) = (header as u32, claim_of(header, self.read));
         let end = self.read + record_bytes(len);
-        // Two questions with two answers, which costs less than one of both.
+        // Two separate branches cost less than one combined condition.
         if claim > u64::from(self.geometry.max_payload) {
             cold_path();
             let is_skipped = self.skip(header)?;
@@ -286,7 +284,7 @@ impl Consumer {
         Ok(Taken::Record(Record { payload: Span { offset, len }, end }))
     }
 
-    /// Something to be skipped, if it has landed as a whole, or a lie.
+    /// Advances past a skip record that has landed whole; errors if it is invalid.
     #[cold]
     fn skip(&mut self, header: u64) -> Result<bool, RecordError> {
         let reach = (self.landed, self.tail);
@@ -298,7 +296,7 @@ impl Consumer {
         Ok(true)
     }
 
-    /// A message that ends behind the lap, once in each, or has not landed as a whole.
+    /// Parses a message that ends behind the lap, once in each lap, or that has not landed whole.
     #[cold]
     fn is_whole(&mut self, header: u64) -> Result<bool, RecordError> {
         self.begin_lap();
@@ -307,7 +305,7 @@ impl Consumer {
         Ok(matches!(parsed, Parsed::Record(_)))
     }
 
-    /// The read pointer may be in the next lap.
+    /// Sets the end of the lap of the read pointer.
     fn begin_lap(&mut self) {
         self.lap_end = self.geometry.contiguous_until(self.read);
         self.until = self.landed.min(self.lap_end);
@@ -315,11 +313,12 @@ impl Consumer {
 }
 
 impl Consumer {
-    /// All up to `position` was handed out by others:
+    /// Advances the read pointer to `position`, up to which other threads have handed out records:
     /// [`Receivers::claimed`](super::shared::Receivers::claimed).
     ///
     /// # Panics
-    /// When that is less than before, or more than has landed: a bug of the driver.
+    /// Panics if `position` is below the read pointer or beyond the landed bytes: a bug of the
+    /// driver.
     #[inline]
     pub fn on_claimed(&mut self, position: u64) {
         let claimed = position.wrapping_sub(self.read);
@@ -343,8 +342,8 @@ pub(crate) enum Parsed {
     Partial,
 }
 
-/// Reads the header at `position`, of which all up to `landed` is here and all up to
-/// `tail` was sent.
+/// Parses the header at `position`; bytes up to `landed` are here, and bytes up to `tail` were
+/// sent.
 #[inline]
 pub(crate) fn parse(
     geometry: &Geometry,
@@ -426,10 +425,10 @@ impl Consumer {
         (self.head > self.told).then_some(self.head)
     }
 
-    /// This head is on its way to the sender, which may use what it frees from now on.
+    /// Marks this head as sent: the sender may use the freed bytes from now on.
     ///
     /// # Panics
-    /// Panics if it was never due: a bug of the driver.
+    /// Panics if this head was never due: a bug of the driver.
     #[inline]
     pub fn mark_told(&mut self, head: u64) {
         let new = head.wrapping_sub(self.told);

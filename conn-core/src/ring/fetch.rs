@@ -1,6 +1,6 @@
-//! Reading a ring over the network: which reads to post, and what has landed (Buffered
-//! Read: "a RDMA read for the whole buffer section between the read pointer and the
-//! updated tail", and its future work: a limit on the transfer, several at a time).
+//! Reading a ring over the network: the reads to post, and the landed bytes (Buffered Read: "a RDMA
+//! read for the whole buffer section between the read pointer and the updated tail", and its future
+//! work: a limit on the transfer, several at a time).
 //!
 //! ```text
 //!   landed <= requested <= tail
@@ -118,8 +118,8 @@ impl Fetch {
         })
     }
 
-    /// The next read of what lies before `tail`, which counts as posted; `None` when all
-    /// is asked for, or enough is on its way.
+    /// The next read of bytes before `tail`, which counts as posted; `None` when all are requested,
+    /// or enough reads are in flight.
     #[inline]
     pub fn next(&mut self, tail: u64) -> Option<Read> {
         let wanted = tail.saturating_sub(self.requested);
@@ -139,7 +139,7 @@ impl Fetch {
         Some(Read { offset, len: len as u32 })
     }
 
-    /// The oldest read has completed. Returns up to where all has landed.
+    /// Takes the completion of the oldest read. Returns the landed position.
     ///
     /// # Errors
     /// [`NotPosted`] when none is on its way.
@@ -160,13 +160,13 @@ impl Fetch {
         self.on_their_way
     }
 
-    /// Up to where reads were posted.
+    /// Position up to which reads were posted.
     #[inline]
     pub fn requested(&self) -> u64 {
         self.requested
     }
 
-    /// Up to where all has landed.
+    /// Position up to which all bytes have landed.
     #[inline]
     pub fn landed(&self) -> u64 {
         self.landed

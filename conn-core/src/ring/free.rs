@@ -29,8 +29,8 @@ pub mod oracle;
 mod tests;
 
 orderings! {
-    /// All work on the record (its last read by the application) precedes whatever follows the
-    /// head's moving over it: the sender writes there again.
+    /// Orders all accesses to the record (the application's last read) before the head moves over
+    /// it: the sender overwrites it then.
     free_publish = Release, "ring-free-publish" => Relaxed;
     /// Pairs with `free_publish`.
     free_see = Acquire, "ring-free-see" => Relaxed;
@@ -73,7 +73,7 @@ pub struct FreeListError {
 #[error("too many messages are held: free some of them first")]
 pub struct TooManyLent;
 
-/// A free of what this list has not lent.
+/// A free of a record that this list has not lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("free of a message of another connection")]
 pub struct NotLent;
@@ -106,7 +106,7 @@ pub struct FreeList<S> {
 }
 
 impl<S: AsRef<[RecordSlot]>> FreeList<S> {
-    /// A list over `storage`, whose slots are a power of two.
+    /// A list over `storage`, which has a power of two of slots.
     ///
     /// # Errors
     /// [`FreeListError`].
@@ -147,7 +147,7 @@ impl<S: AsRef<[RecordSlot]>> FreeList<S> {
     }
 }
 
-/// The owner's view: what is lent, and where the head is. See the [module](self).
+/// The owner's view: the lent records, and the head. See the [module](self).
 // Invariant: first <= next <= first + slots. The slots first..next hold the positions
 // behind the records that are lent, in rising order; head is the one before the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -217,7 +217,7 @@ impl FreeFront {
         Ok(())
     }
 
-    /// Moves the head over what was freed, and returns it.
+    /// Moves the head over freed records, and returns it.
     #[inline]
     pub fn head<S: AsRef<[RecordSlot]>>(&mut self, list: &FreeList<S>) -> u64 {
         while self.first < self.next {

@@ -1,19 +1,19 @@
-//! Every state that a small ring can be in, with an honest end on either side: what is
-//! left to do is done, and then the longest message fits.
+//! Every state of a small ring between two honest ends: after the pending steps, the longest
+//! message fits.
 
 use std::{collections::HashSet, println, vec, vec::Vec};
 
 use super::*;
 
-/// Both ends, and the headers between them. What is published is seen and has landed at
-/// once, and what is told is known at once: the states in between are these, too.
+/// Both ends, and the headers between them. Published records land at once, and an advertised head
+/// arrives at once: states with a delay are the same ones.
 #[derive(Clone, Debug)]
 struct RingEnds {
     sender: Producer,
     receiver: Consumer,
-    /// Headers of what was sent and not taken.
+    /// Headers of records that were sent and not taken.
     headers: Vec<Header>,
-    /// The ends of what was taken and not freed.
+    /// Ends of records that were taken and not freed.
     held: Vec<u64>,
 }
 
@@ -57,7 +57,7 @@ impl RingEnds {
         true
     }
 
-    /// The next message, past what is skipped.
+    /// Takes the next message, past skip records.
     fn take(&mut self) -> bool {
         while let Some(offset) = self.receiver.next_header() {
             let header = self.headers.remove(0);
@@ -104,7 +104,7 @@ impl RingEnds {
                 next.push(ring);
             }
         };
-        // Lengths of as many words are alike.
+        // Lengths that take the same number of words behave alike.
         let most = self.sender.geometry().max_payload();
         for len in (0..most).step_by(8).chain([most]) {
             add(&|ring| ring.send(len));

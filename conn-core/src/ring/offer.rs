@@ -24,9 +24,8 @@
 //! | 4 | capacity, in units of 8 bytes |
 //! | 4 | longest message, in bytes |
 //!
-//! The end whose ring the peer reaches chooses the ring's shape, and the peer makes a ring
-//! of the same shape on its side. In Buffered Write that is the receiver, in Buffered Read
-//! the sender:
+//! The end that exposes its ring to the peer chooses the ring's shape, and the peer makes a ring of
+//! the same shape on its side. In Buffered Write that is the receiver, in Buffered Read the sender:
 //!
 //! | | the receiver offers | the sender offers |
 //! |---|---|---|
@@ -35,9 +34,9 @@
 //!
 //! # The control block
 //!
-//! [`CONTROL_BYTES`] bytes, aligned to as many as a cache line has; each of its two lines is
-//! written by one end only. All words are little-endian u64; tail, head and taken only ever
-//! rise. Words that are told together are followed by their [checksum](crate::checksum):
+//! [`CONTROL_BYTES`] bytes, aligned to a cache line. Each of its two lines is written by one end
+//! only. All words are little-endian u64; tail, head and taken only rise. Words that are written
+//! together are followed by their [checksum](crate::checksum):
 //!
 //! | byte | word | written by |
 //! |---|---|---|
@@ -45,7 +44,7 @@
 //! | 8 | its checksum | the sender |
 //! | 16 | Buffered Write: maybe a short record [inline](crate::buffered_write::inline_record) with the tail | the sender |
 //! | [`HEAD_AT`] | the [head](super::AdvertisedCursor); the last one is STOP | the receiver |
-//! | [`TAKEN_AT`] | Buffered Write: immediates taken, whose receives are posted again. Buffered Read: up to where it has read | the receiver |
+//! | [`TAKEN_AT`] | Buffered Write: immediates taken, with their receives reposted. Buffered Read: the landed position | the receiver |
 //! | 80 | the checksum of both | the receiver |
 //! | [`WAKE_AT`] | Buffered Read: the [request](crate::buffered_read::wake) to be woken | the receiver |
 //! | 96 | its checksum | the receiver |
@@ -65,8 +64,8 @@ pub const CONTROL_BYTES: u64 = 128;
 pub const TAIL_AT: u64 = 0;
 /// Offset of the head in a control block: a cache line further.
 pub const HEAD_AT: u64 = 64;
-/// Offset of the word that tells what the receiver has taken, right behind the head: one write
-/// carries both.
+/// Offset of the receiver's count of taken immediates or landed bytes, right behind the head: one
+/// write carries both.
 pub const TAKEN_AT: u64 = 72;
 /// Offset of the receiver's request to be woken.
 pub const WAKE_AT: u64 = 88;
@@ -120,7 +119,7 @@ pub struct RingOffer {
     pub place: Place,
     /// Its shape.
     pub geometry: Geometry,
-    /// Method by which its tail is told.
+    /// Method of advertising its tail.
     pub tail: Tail,
 }
 
@@ -157,7 +156,7 @@ pub struct Offer<'a> {
     pub initiator_to_acceptor: Option<HalfOffer>,
     /// This end's memory for the direction acceptor → initiator, if that exists.
     pub acceptor_to_initiator: Option<HalfOffer>,
-    /// Whatever the user adds, up to [`MAX_USER`] bytes.
+    /// Data of the user, up to [`MAX_USER`] bytes.
     pub user: &'a [u8],
 }
 
@@ -251,7 +250,7 @@ impl Place {
 }
 
 impl RingOffer {
-    /// Bytes of its memory: what the peer may reach.
+    /// Bytes of its memory that the peer may reach.
     pub const fn bytes(&self) -> u64 {
         let capacity = self.geometry.capacity();
         if self.geometry.is_mirrored() { 2 * capacity } else { capacity }
@@ -268,7 +267,7 @@ impl HalfOffer {
     /// (`sends`), or else receives.
     ///
     /// # Errors
-    /// [`FitError`]: what is missing, or too much.
+    /// [`FitError`] names the missing or superfluous memory.
     pub fn fits(&self, protocol: ProtocolId, sends: bool) -> Result<(), FitError> {
         let (has_ring, needs_control) = match protocol {
             ProtocolId::BUFFERED_WRITE => (!sends, true),
@@ -348,7 +347,7 @@ impl<'a> Offer<'a> {
         Ok(Offer { initiator_to_acceptor, acceptor_to_initiator, user: rest })
     }
 
-    /// Checks that this offer, which `frame` has brought, is one of its protocol, from its
+    /// Checks that this offer, received with `frame`, is one of the frame's protocol, from its
     /// initiator or else its acceptor.
     ///
     /// # Errors

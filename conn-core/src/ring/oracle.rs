@@ -1,5 +1,5 @@
-//! The operations of a ring with both its ends, and a naive model of what they mean: a
-//! queue of messages. Beside it a naive parser, for whatever else may lie in a ring.
+//! The operations of a ring with both its ends, and a naive model of them: a queue of messages; and
+//! a naive parser for rings with any contents.
 
 use std::{collections::VecDeque, vec, vec::Vec};
 
@@ -29,7 +29,7 @@ pub enum RingOp {
     Take,
     /// One of the messages that are held is freed.
     Free(u8),
-    /// The sender is told the head, if that is due.
+    /// The head is advertised to the sender, if it is due.
     TellHead,
     /// A tail arrives that differs from the true one by this many bytes.
     LieTail(i8),
@@ -51,7 +51,7 @@ struct HeldMessage {
 pub struct RingParams {
     /// Bytes of the ring, as a power of two.
     pub capacity_log2: u32,
-    /// The longest payload; `None` for what the capacity has room for.
+    /// The longest payload; `None` for the longest that the capacity permits.
     pub max_payload: Option<u32>,
     /// True if the memory is mirrored.
     pub is_mirrored: bool,
@@ -178,7 +178,7 @@ impl CheckedRing {
         }
     }
 
-    /// One message, past what is skipped.
+    /// Takes one message, past skip records.
     fn take(&mut self) -> bool {
         while let Some(offset) = self.receiver.next_header() {
             let word = copy_out(&self.receiver_memory, offset, HEADER_BYTES);
@@ -262,8 +262,8 @@ impl CheckedRing {
         }
     }
 
-    /// Once all that was sent has been received and freed, and what is due was told, the
-    /// longest message fits.
+    /// Checks that the longest message fits once all records are received and freed, and the due
+    /// head was advertised.
     fn check_liveness(&self) {
         let mut quiet = self.clone();
         while !quiet.model.is_empty() {
@@ -340,9 +340,9 @@ fn copy_out(memory: &[u8], offset: u64, len: u32) -> Vec<u8> {
     (0..len as usize).map(|at| memory[(offset as usize + at) % memory.len()]).collect()
 }
 
-/// Parses `memory`, in which all up to `head` was freed, and a peer says that all up to
-/// `tail` are records, with the machine and naively; panics when they differ, and returns
-/// the payloads before the first lie. The head is in the first lap, at a multiple of 8.
+/// Parses `memory` with the machine and naively; panics when they differ. Bytes up to `head` were
+/// freed, and a peer claims records up to `tail`. Returns the payloads before the first invalid
+/// record. The head is in the first lap, at a multiple of 8.
 pub fn check_parse(geometry: Geometry, memory: &[u8], head: u64, tail: u64) -> Vec<Span> {
     assert_eq!(memory.len() as u64, geometry.capacity());
     let mut consumer = Consumer::new(geometry, ConsumerConfig { head_threshold: 0 });

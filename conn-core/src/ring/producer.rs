@@ -28,7 +28,7 @@ pub enum ReserveError {
     },
 }
 
-/// A grant that is not of this ring's present tail, or is to be filled beyond its end.
+/// A grant that does not begin at the ring's present tail, or is shorter than the committed length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("commit of a record that was not reserved")]
 pub struct CommitError;
@@ -37,16 +37,16 @@ pub struct CommitError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// It takes back what was freed.
+    /// It is lower than an earlier one.
     #[error("the peer's head went back by {by} bytes")]
     Backwards {
-        /// Bytes by which it lies below the last one.
+        /// Bytes by which it is below the last one.
         by: u64,
     },
-    /// It frees what was never sent.
+    /// It frees bytes that were never sent.
     #[error("the peer's head is {by} bytes beyond what was sent")]
     BeyondTail {
-        /// Bytes by which it lies above the tail.
+        /// Bytes by which it is above the tail.
         by: u64,
     },
     /// It lies within a record.
@@ -66,7 +66,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Location where the payload is to be written.
+    /// Location to write the payload to.
     #[inline]
     pub fn payload(&self) -> Span {
         self.payload
@@ -101,9 +101,9 @@ pub struct Committed {
 /// assert!(ring.reserve(0).is_ok());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: head <= tail <= until <= limit = head + capacity; all are multiples of 8.
-// What lies before until is contiguous, and whatever does not fit there is looked at
-// again: so until may be less than it could.
+// Invariant: head <= tail <= until <= limit = head + capacity; all are multiples of 8. The bytes
+// before until are contiguous. A record that does not fit there takes the slow path, so until may
+// be less than possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Producer {
     geometry: Geometry,
@@ -134,13 +134,13 @@ impl Producer {
         &self.geometry
     }
 
-    /// Up to where records are committed: what is to be published.
+    /// End of the committed records: the tail to publish.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// Up to where the receiver has freed, as far as it has told.
+    /// The head that the receiver advertised last.
     #[inline]
     pub fn head(&self) -> u64 {
         self.limit - self.geometry.capacity()
@@ -160,7 +160,7 @@ impl Producer {
     #[inline]
     pub fn reserve(&self, len: u32) -> Result<Grant, ReserveError> {
         let mut start = self.tail;
-        // Two questions with two answers, which costs less than one of both.
+        // Two separate branches cost less than one combined condition.
         if start + record_bytes(len) > self.until {
             cold_path();
             start = self.start_beyond(len)?;
@@ -187,8 +187,8 @@ impl Producer {
         Ok(self.tail + skipped)
     }
 
-    /// Makes a record of the first `len` bytes of what was granted. What is returned has
-    /// to be in memory, with the payload, before the [tail](Self::tail) is published.
+    /// Makes a record of the first `len` bytes of the grant. Write the returned headers and the
+    /// payload to memory before you publish the [tail](Self::tail).
     ///
     /// # Errors
     /// [`CommitError`] when the grant is an old one, or has fewer bytes.
@@ -211,10 +211,9 @@ impl Producer {
         Ok(Committed { header: Header { offset, word: header_word(grant.start, len) }, skip })
     }
 
-    /// Makes a record of `len` bytes: [`reserve`](Self::reserve) and
-    /// [`commit`](Self::commit) in one, where the length is known. Returns where the
-    /// payload is to be written; it has to be in memory, with the headers, before the
-    /// [tail](Self::tail) is published.
+    /// Makes a record of `len` bytes: [`reserve`](Self::reserve) and [`commit`](Self::commit) in
+    /// one, where the length is known. Returns the location of the payload. Write it and the
+    /// headers to memory before you publish the [tail](Self::tail).
     ///
     /// ```
     /// use conn_core::ring::*;
@@ -246,8 +245,8 @@ impl Producer {
         Ok((payload, Committed { header, skip }))
     }
 
-    /// The record at `start` ends in the next lap, where it begins or behind what is
-    /// skipped.
+    /// Begins the lap of a record at `start`; returns the header of the skip record before it, if
+    /// there is one.
     #[cold]
     fn begin_lap(&mut self, start: u64) -> Option<Header> {
         self.until = self.limit.min(self.geometry.contiguous_until(start));
@@ -256,10 +255,10 @@ impl Producer {
         (skipped > 0).then(|| Header { offset, word: skip_word(self.tail, skipped) })
     }
 
-    /// The receiver has told its head. Returns the bytes that this frees.
+    /// Takes the receiver's head. Returns the number of bytes that it frees.
     ///
     /// # Errors
-    /// [`HeadError`] when it cannot be: the connection is to be closed.
+    /// [`HeadError`] when the head is impossible: close the connection.
     #[inline]
     pub fn on_head(&mut self, head: u64) -> Result<u64, HeadError> {
         let freed = head.wrapping_sub(self.head());

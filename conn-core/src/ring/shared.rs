@@ -8,12 +8,11 @@
 //!   receivers   head <= claimed <= landed <= tail
 //! ```
 //!
-//! A claim, of either kind, is one compare-and-swap of a word that holds how far the
-//! ring is claimed and how many records that was (modulo 2^40 units of 8 bytes, and
-//! modulo 2^24; what is missing is known, since a claim lies within a capacity of the
-//! head). The count gives each record a slot: there the position behind it is put when it
-//! is published, or freed. Positions rise, so that a slot of the lap before is never taken
-//! for one of this lap.
+//! A claim, of either kind, is one compare-and-swap of a word with the claimed position and the
+//! count of claimed records. The word has them modulo 2^40 units of 8 bytes and modulo 2^24; the
+//! rest is known, since a claim lies within a capacity of the head. The count gives each record a
+//! slot, which gets the position behind the record when it is published or freed. Positions rise,
+//! so a slot of an earlier lap is never taken for one of this lap.
 //!
 //! Publishing moves the tail over the unbroken row of records that are complete. One thread
 //! does that for all ([`Combiner`](crate::combiner::Combiner)), so no thread waits for another
@@ -36,12 +35,11 @@ pub use receivers::{Claimed, Receivers, Taking};
 pub use senders::{Senders, SharedGrant};
 
 orderings! {
-    /// The receiver's work on the bytes before it freed them comes before what is
-    /// written there next, by whichever thread.
+    /// Orders the receiver's accesses to freed bytes before the next writes to them, by any thread.
     head_publish = Release, "ring-head-publish" => Relaxed;
     /// Pairs with `head_publish`.
     head_see = Acquire, "ring-head-see" => Relaxed;
-    /// The record is written before its slot says so.
+    /// Orders the writes of a record before the store to its slot.
     written_publish = Release, "ring-written-publish" => Relaxed;
     /// Pairs with `written_publish`, for the thread that publishes the tail behind it.
     written_see = Acquire, "ring-written-see" => Relaxed;
@@ -55,8 +53,8 @@ orderings! {
     free_see = Acquire, "ring-shared-free-see" => Relaxed;
 }
 
-/// A thread that sees a claim sees the head, or what had landed, that made it possible:
-/// else it would retry again and again.
+/// A thread that sees a claim also sees the head or the landed position that made it possible:
+/// otherwise it would retry until it does.
 const CLAIM: Ordering = Ordering::Release;
 /// Pairs with `CLAIM`.
 const CLAIM_SEE: Ordering = Ordering::Acquire;
@@ -83,7 +81,7 @@ impl ClaimWord {
         (self.position / ALIGN) << COUNT_BITS | self.count & COUNT
     }
 
-    /// `None` when it is an old one: it lies before `head`, which has come further since.
+    /// `None` when the claim is outdated: it lies before `head`, which has advanced since.
     #[inline]
     fn unpack(word: u64, head: u64, capacity: u64) -> Option<Self> {
         let ahead = ((word >> COUNT_BITS).wrapping_sub(head / ALIGN) & UNITS) * ALIGN;
@@ -94,7 +92,7 @@ impl ClaimWord {
 
 fn check_slots<S: AsRef<[RecordSlot]>>(storage: &S) -> Result<(), FreeListError> {
     let slots = storage.as_ref().len();
-    // Slots in use are told from their number modulo 2^24.
+    // Counts modulo 2^24 distinguish all slots in use.
     if !slots.is_power_of_two() || slots > 1 << (COUNT_BITS - 1) {
         return Err(FreeListError { slots });
     }

@@ -124,8 +124,8 @@ fn lies_are_told_apart() {
     assert_eq!(sender.on_head(12), Err(HeadError::Misaligned));
 }
 
-/// Every ring of 32 bytes whose words are records, skips, or nothing of the kind, with
-/// its head everywhere.
+/// Every ring of 32 bytes with words that are records, skip records or neither, and with every
+/// head.
 #[test]
 fn every_small_ring_parses_as_the_model_says() {
     const LENGTHS: [u32; 7] = [0, 1, 8, 9, 16, 24, u32::MAX];
@@ -152,8 +152,7 @@ fn every_small_ring_parses_as_the_model_says() {
     println!("ring: {rings} rings parsed");
 }
 
-/// The mark that belongs where the word `at` lies, in a ring of `words` words whose head is
-/// in the first lap.
+/// The mark of the word `at`, in a ring of `words` words with a head in the first lap.
 fn mark(at: u32, head: u64, words: u32) -> u32 {
     if u64::from(at) * 8 < head { at + words } else { at }
 }

@@ -1,5 +1,5 @@
-//! The operations of a Shared Write connection, and a naive model of what they mean: the messages
-//! of each sender, its requests on their way, and the receiver's memory.
+//! The operations of a Shared Write connection, and a naive model of them: the messages of each
+//! sender, its requests in flight, and the receiver's memory.
 
 use std::{collections::VecDeque, vec, vec::Vec};
 
@@ -18,7 +18,7 @@ pub enum SharedWriteOp {
     Execute(u8),
     /// The oldest request of a sender begins: some of its bytes arrive.
     Begin(u8, u8),
-    /// A sender takes in what its requests have brought, and takes a ticket or looks again.
+    /// A sender takes the results of its requests, and takes a ticket or reads the entry again.
     Drive(u8),
     /// The receiver looks for the next message of a sender.
     Look(u8),
@@ -63,11 +63,11 @@ enum SenderRequest {
         bytes: Vec<u8>,
     },
     FetchAdd,
-    /// A WRITE of what the fetch-and-add has returned.
+    /// A WRITE of the fetch-and-add's result.
     WriteTicket {
         at: usize,
     },
-    /// READs of the word that says what is decided, and of an entry, one after the other.
+    /// READs of the count of decided tickets and of an entry, one after the other.
     ReadDecided,
     ReadEntry {
         at: usize,
@@ -379,7 +379,8 @@ impl CheckedSharedWrite {
         self.receiver.open(nth as u32);
     }
 
-    /// Tells an end a lie, and checks its answer. The connection stays as it was.
+    /// Passes forged words to a copy of an end, and checks its answer. The connection does not
+    /// change.
     fn lie(&self, op: SharedWriteOp) {
         let mut receiver = self.receiver.clone();
         let link = |nth: u8| u32::from(nth) % self.layout.links();

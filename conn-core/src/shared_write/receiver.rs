@@ -10,7 +10,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtentError {
-    /// A message that is longer than allowed, or than what is left of its extent.
+    /// A message that is longer than allowed, or than the rest of its extent.
     #[error("a message of {len} bytes has no room there")]
     TooLong {
         /// Length in its trailer.
@@ -34,7 +34,7 @@ pub enum ExtentError {
         /// The tail.
         tail: u64,
     },
-    /// A goodbye after fewer messages than have come.
+    /// A goodbye that counts fewer messages than have arrived.
     #[error("a goodbye after {total} messages, more have come")]
     Goodbye {
         /// Number of messages in the goodbye.
@@ -64,8 +64,7 @@ pub enum LookOutcome {
     ),
 }
 
-/// An extent that no sender uses any more. It is to be cleared, and [given
-/// back](ExtentReceiver::recycle) then.
+/// An extent that no sender uses any more. Clear it, then [give it back](ExtentReceiver::recycle).
 #[must_use = "it is lost otherwise"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Emptied {
@@ -76,7 +75,7 @@ pub struct Emptied {
     extent: u32,
 }
 
-/// An entry that is to be stored, and [how many are decided](ExtentReceiver::decided) behind it.
+/// An entry to store. Store the count of [decided](ExtentReceiver::decided) tickets after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Offset of the entry.
@@ -305,10 +304,10 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         self.links.as_ref().iter().position(|link| !link.is_open).map(|at| at as u32)
     }
 
-    /// A sender has this number from now on. The words of its link are 0.
+    /// Opens the link with this number for a sender. The words of the link are 0.
     pub fn open(&mut self, link: u32) {
         if let Some(slot) = self.link_mut(link) {
-            // Its tickets are later ones than those of an audit that goes on.
+            // Its tickets are later than those of an audit in progress.
             *slot = LinkSlot { is_open: true, is_audited: true, ..LinkSlot::default() };
             self.opened += 1;
         }
@@ -351,8 +350,8 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         Ok(())
     }
 
-    /// Takes the words of a link of which no extent is known: its first ticket. A later one counts
-    /// when that was passed over.
+    /// Takes the words of a link without a known extent: its first ticket, or a later one if that
+    /// was passed over.
     ///
     /// # Errors
     /// [`ExtentError::Ticket`]
@@ -362,8 +361,8 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         else {
             return Ok(());
         };
-        // Where a further ticket was announced and not reported, the first one may just be being
-        // written again, unless it is in use.
+        // If another ticket was announced and not reported, the word of the first one may be being
+        // written, unless it is in use.
         let ticket = match used > 0 || (number > 0 && announced == number) {
             true => words.first,
             false if number > 0 && announced.checked_sub(1) == Some(number) => used_now,
@@ -422,7 +421,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         Ok(LookOutcome::End(self.emptied(extent, used + TRAILER_BYTES as u32)))
     }
 
-    /// An extent of which so many bytes are used at most.
+    /// An extent with at most `used` bytes in use.
     fn emptied(&mut self, extent: u32, used: u32) -> Emptied {
         self.extents.as_mut()[extent as usize].owner = EMPTIED;
         let len = padded(used);
@@ -430,7 +429,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         Emptied { offset, len, extent }
     }
 
-    /// Takes the words of the goodbye; whether it has been said. All messages that it counts are
+    /// Takes the words of the goodbye; returns true if it was said. All messages that it counts are
     /// there: look for them once more.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// The tail has gone back, or beyond what a ticket can be.
+    /// The tail went back, or exceeds the highest ticket.
     #[error("ticket {ticket} cannot be the next one")]
     Ticket {
         /// Ticket that the fetch-and-add has returned.
@@ -53,9 +53,9 @@ enum Ahead {
     },
 }
 
-/// A ticket that is to be taken. The requests go out as one list, in this order: the
+/// The claim of a ticket. Post these requests as one list, in this order: a WRITE of the
 /// [`words`](Self::words) to [`ANNOUNCED_AT`](super::ANNOUNCED_AT), a fetch-and-add of 1 on the
-/// tail, what it has returned to [`place`](Self::place) (fenced), the words to
+/// tail, a fenced WRITE of its result to [`place`](Self::place), a WRITE of the words to
 /// [`REPORTED_AT`](super::REPORTED_AT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -74,7 +74,7 @@ pub struct Spot {
     pub trailer_at: u64,
     /// The words of the trailer.
     pub trailer: [u64; 2],
-    /// The trailer that ends the extent in use so far, to be written before; and where it lies.
+    /// The trailer that ends the previous extent, and its offset. Write it before.
     pub end: Option<(u64, [u64; 2])>,
     to: Extent,
     len: u32,
@@ -134,8 +134,8 @@ impl ExtentSender {
         self.is_closed = true;
     }
 
-    /// Reports whether a ticket is to be taken now: there is no extent, or the one in use has no
-    /// room for two more messages of any length, or is half full.
+    /// Reports whether to take a ticket now: there is no extent, or the one in use has no room for
+    /// two more messages of any length, or is half full.
     #[inline]
     pub fn is_due(&self) -> bool {
         if self.is_closed || self.ahead != Ahead::Vacant {
@@ -160,7 +160,7 @@ impl ExtentSender {
         Some(Claim { words: [self.claims, current], place })
     }
 
-    /// The requests of the claim are done: what the fetch-and-add has returned.
+    /// Takes the result of the fetch-and-add, after all requests of the claim have completed.
     ///
     /// # Errors
     /// [`ClaimError::Ticket`]
@@ -176,8 +176,8 @@ impl ExtentSender {
         Ok(())
     }
 
-    /// The ticket of which the [entry](Layout::entry_at) is to be read, and the word at
-    /// [`DECIDED_AT`](super::DECIDED_AT) with it.
+    /// The ticket to read the [entry](Layout::entry_at) of, together with the word at
+    /// [`DECIDED_AT`](super::DECIDED_AT).
     #[inline]
     pub const fn looks_for(&self) -> Option<u64> {
         match self.ahead {
@@ -186,9 +186,9 @@ impl ExtentSender {
         }
     }
 
-    /// Takes what was read, `None` for words that were just being written; returns true if it is
-    /// decided now what the ticket has. One that was passed over has nothing, and another one is
-    /// due. That takes a second look: the two words of one may have been read in either order.
+    /// Takes the words that were read, `None` for words that were being written. Returns true if
+    /// the ticket is decided. If it was passed over, another one is due; this takes a second look,
+    /// because the two words may have been read in either order.
     ///
     /// # Errors
     /// [`ClaimError::Extent`]

@@ -1,8 +1,8 @@
-//! Terms of one direction, which its ends tell each other when they are set up.
+//! Terms of one direction, which its ends exchange at set-up.
 //!
-//! They stand in front of the application data of the [`handshake`](crate::handshake), once for
-//! each direction that exists, that of initiator to acceptor first. All integers are little-endian;
-//! what a sender does not have is 0:
+//! They precede the application data of the [`handshake`](crate::handshake), once for each
+//! direction that exists, initiator to acceptor first. All integers are little-endian; fields that
+//! a sender does not have are 0:
 //!
 //! | bytes | terms |
 //! |---|---|

@@ -1,6 +1,6 @@
 use std::{format, fs, path::Path, string::String, vec::Vec};
 
-/// Lines of all source files of the crate: where they are, and what they say.
+/// Lines of all source files of the crate: location and text.
 fn lines(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -31,7 +31,7 @@ fn atomics_come_from_this_module() {
     }
 }
 
-/// The private cfg leaves out what a target without 64-bit atomics leaves out: one condition
+/// The private cfg leaves out the same modules as a target without 64-bit atomics: one condition
 /// names both.
 #[test]
 fn what_is_left_out_for_the_target_is_left_out_for_the_test() {

@@ -31,7 +31,7 @@ pub enum SendTrackerConfigError {
     /// `signal_every` is 0.
     #[error("the signalling interval is 0")]
     NeverSignalled,
-    /// The storage has too few words for the depth: [`words_for`] tells how many.
+    /// The storage has too few words for the depth: [`words_for`] returns the required number.
     #[error("a send queue of this depth needs {needed_words} words of storage")]
     StorageTooSmall {
         /// Words of storage that the depth needs.

@@ -1,5 +1,5 @@
-//! The operations of a [`SendTracker`], and a naive model of it: a list of what is
-//! outstanding.
+//! The operations of a [`SendTracker`], and a naive model of it: a list of the outstanding
+//! requests.
 
 use std::collections::VecDeque;
 

@@ -42,8 +42,8 @@ fn every_short_history_agrees_with_the_model() {
     assert!(histories > 1_000_000);
 }
 
-/// A queue is filled, with any request forced, and emptied by what completes: if the
-/// queue ever stood full with nothing signalled, it would stay so for ever.
+/// A queue is filled, with any request forced, and emptied by completions: a full queue without a
+/// signalled request would stay full for ever.
 #[test]
 fn a_full_queue_always_drains() {
     let mut fillings = 0;

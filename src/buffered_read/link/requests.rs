@@ -18,7 +18,7 @@ use crate::ring::memory::remote;
 const WAKE_BYTES: u32 = checked_bytes(1) as u32;
 
 impl<R: ReadRing> BufferedReadLink<R> {
-    /// Posts what the machine asks for; whether that was anything.
+    /// Posts the machine's requests; returns true if there were any.
     pub(super) fn post(&mut self) -> bool {
         while let Some(request) = self.reader.next_request() {
             if let Err(why) = self.stage(request) {
@@ -64,7 +64,7 @@ impl<R: ReadRing> BufferedReadLink<R> {
 
     /// Asks the sender for a wake-up. The receive for it is posted before.
     fn stage_request(&mut self, number: u64) -> Result<(), String> {
-        // Where the last request was not answered, its receive is still posted.
+        // If the last request has no answer yet, its receive is still posted.
         match doorbell::post_receives(&mut self.wake_ups, &[0]).map_err(|e| e.reason) {
             Ok(()) | Err(PostRecvReason::NotHome { .. }) => {}
             Err(e) => return Err(e.to_string()),

@@ -1,4 +1,4 @@
-//! Sleeps: what is done before, and what ends them.
+//! Sleeps: the preparation, and the events that end them.
 
 use host::thread::pause;
 
@@ -15,7 +15,7 @@ impl<R: ReadRing> BufferedReadLink<R> {
         self.channel.as_ref()
     }
 
-    /// Requests an event for the next completion; returns what a wait for that needs.
+    /// Requests an event for the next completion; returns the token to wait with.
     pub(in crate::buffered_read) fn arm(&mut self) -> Option<Armed> {
         let armed = self.cq.arm(false);
         armed.map_err(|e| self.fail(CloseReason::Device(e.to_string()))).ok()

@@ -23,18 +23,17 @@ pub use transfers::Transfers;
 
 /// A receiving half that several threads use at once: by reference, or each by a clone.
 ///
-/// Each claims the next message with one compare-and-swap, and frees what it has claimed
-/// whenever it likes, on whichever thread; so each message goes to one of them. The messages
-/// of one thread come in the order in which they were sent.
+/// Each thread claims the next message with one compare-and-swap, so each message goes to one of
+/// them. A claimed message can be freed at any time and on any thread. The messages of one thread
+/// come in the order of sending.
 ///
-/// One of the threads that found nothing to claim drives the device for all of them (reads
-/// on, tells heads); or a thread of its own does
-/// ([`spawn_transfers`](SharedReceiver::spawn_transfers)). No other thread waits for one that
-/// has claimed a message: only the sender may, when the ring is full and that message is the
-/// oldest in it.
+/// One of the threads that found nothing to claim drives the device for all of them: it posts READs
+/// and writes heads. Alternatively, a dedicated thread does
+/// ([`spawn_transfers`](SharedReceiver::spawn_transfers)). No thread waits for one that has claimed
+/// a message: only the sender may, when the ring is full and that message is the oldest in it.
 ///
-/// The end, or the failure, of the connection is reported to every thread that receives,
-/// each time, behind the last message that had arrived.
+/// Every receiving thread gets the end, or the failure, of the connection, in each call, behind the
+/// last message that had arrived.
 ///
 /// ```
 /// use rdma_conn::buffered_read::Config;
@@ -85,11 +84,11 @@ struct SharedReceiverInner {
     bytes: AtomicU64,
 }
 
-/// A message that one of several threads has received: derefs to its bytes, which lie where
-/// they have landed, in the receiver's ring.
+/// A message that one of several threads has received: derefs to its bytes, which stay in the
+/// receiver's ring.
 ///
-/// Dropping it frees them, on any thread and in any order; the sender has their room again
-/// when all that came before is free, too. It may outlive its receiver.
+/// Dropping it frees them, on any thread and in any order; the sender gets their room back when all
+/// earlier messages are free, too. It may outlive its receiver.
 #[derive(Debug)]
 pub struct SharedMessage {
     bytes: ClaimedBytes,
@@ -153,9 +152,9 @@ impl SharedReceiver {
         Ok(SharedMessage { bytes, peer: self.inner.peer })
     }
 
-    /// Receives messages that are there, up to 256, and returns how many: `each` is shown
-    /// the peer that sent a message, and its bytes, and the message is free when `each` returns
-    /// or panics. It costs less than [`try_recv`](SharedReceiver::try_recv).
+    /// Receives the messages that have arrived, up to 256, and returns their number: `each` is
+    /// shown the peer that sent a message, and its bytes, and the message is free when `each`
+    /// returns or panics. It costs less than [`try_recv`](SharedReceiver::try_recv).
     ///
     /// # Errors
     /// As [`try_recv`](SharedReceiver::try_recv).
@@ -214,17 +213,15 @@ impl SharedReceiver {
         self.inner.end();
     }
 
-    /// As [`close`](SharedReceiver::close), at once: the last of the threads to drop its receiver
-    /// waits for no answer of the sender, which takes this end for lost if what tells it of the end
-    /// does not arrive.
+    /// As [`close`](SharedReceiver::close), at once: the last thread to drop its receiver does not
+    /// wait for the sender. If STOP does not arrive, the sender reports this end as lost.
     pub fn abort(self) {
-        // Relaxed: the thread that drops the last receiver has seen what was done before the others
-        // were dropped.
+        // Relaxed: dropping the last reference synchronises with the drops of all others.
         self.inner.is_abandoned.store(true, Ordering::Relaxed);
         self.inner.end();
     }
 
-    /// Returns the counters of what was done so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         ReceiverStats {
@@ -245,7 +242,7 @@ impl SharedReceiver {
 impl SharedReceiverInner {
     fn end(&self) {
         self.lock().stop();
-        // One that has ended by itself has its own reason.
+        // A receiver that has already ended keeps its reason.
         let _ = self.ended.set(CloseReason::Closed);
     }
 
@@ -281,7 +278,7 @@ impl SharedReceiverInner {
         if !self.has_transfers.load(Ordering::Relaxed) {
             self.with_link_if_free(|link| self.drive(link));
         }
-        // Before the claim: behind the end, nothing lands.
+        // Loaded before the claim: nothing lands after the end.
         let ended = self.ended.get();
         match claim(&self.claims) {
             Ok(Claim::Bytes(message)) => Ok(message),
@@ -294,7 +291,8 @@ impl SharedReceiverInner {
     /// Posts the next READs, and tells the sender the head that is due.
     fn drive(&self, link: &mut BufferedReadLink<SharedLandingRing>) {
         link.drive();
-        // Also behind the end: as many messages as can be claimed may be held then.
+        // Also after the end: frees make room for further claims when the maximum of messages is
+        // held.
         link.take_in_frees();
         if let Some(ended) = link.end_of_landing() {
             let _ = self.ended.set(ended); // the first reason is kept
@@ -308,12 +306,12 @@ impl SharedReceiverInner {
         }
     }
 
-    /// The next bytes are no record, whichever thread looks. All threads get the same reason.
+    /// Ends the receiver: the next bytes are no record. All threads get the same reason.
     #[cold]
     fn broken(&self, e: RecordError) -> RecvError {
         let (mut link, broken) = (self.lock(), CloseReason::Protocol(ProtocolError::Record(e)));
         link.fail(broken.clone());
-        // The sender may have said goodbye, and gone, before a thread looked at the record.
+        // The sender may have said goodbye and left before a thread claimed the record.
         let ended = match link.failure() {
             Some(CloseReason::Closed) | None => broken,
             Some(first) => first.clone(),

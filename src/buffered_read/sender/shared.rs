@@ -61,12 +61,11 @@ pub struct SharedSender {
 }
 
 impl Sender {
-    /// Gives the half to several threads, of which `at_once`, a power of two, can be
-    /// sending at the same time; more of them wait for each other.
+    /// Gives the half to several threads. `at_once` of them, a power of two, can send at the same
+    /// time; more of them wait for each other.
     ///
     /// # Errors
-    /// The sender itself, where messages were sent already, or `at_once` is no power of two
-    /// up to 2^23.
+    /// The sender itself, if it has sent messages, or `at_once` is no power of two up to 2^23.
     // The error is the sender itself, unchanged.
     #[allow(clippy::result_large_err)]
     pub fn into_shared(mut self, at_once: u32) -> Result<SharedSender, Sender> {
@@ -109,7 +108,7 @@ impl SharedSender {
         if self.is_over.load(Ordering::Relaxed) {
             self.lock().half.posting.check()?;
         }
-        // Relaxed: whichever thread sees the tick first looks.
+        // Relaxed: the first thread that sees the tick looks after the peer.
         if host::time::tick() != self.tick.load(Ordering::Relaxed) {
             self.look_after_peer()?;
         }
@@ -126,8 +125,7 @@ impl SharedSender {
         debug_assert!(stored.is_ok(), "the machine and the ring have different books");
         let end = grant.position() + record_bytes(len);
         self.senders.publish(grant, |tail| self.block.publish_tail(tail));
-        // Relaxed: the word that was answered last, whichever thread has done so; where it is
-        // older, the lock below shows the newer one.
+        // Relaxed: any thread may have answered a later word; the lock in `wake_receiver` shows it.
         if self.block.wake_word() != self.answered.load(Ordering::Relaxed) {
             self.wake_receiver();
         }
@@ -165,16 +163,15 @@ impl SharedSender {
         let mut sender = self.lock();
         // An error that ends the sender is returned below, unless the message has landed before.
         let _ = self.look(&mut sender);
-        // Its message may not be published yet: another thread is still copying one that lies
-        // before it.
+        // The message may not be published yet, while another thread copies one before it.
         match ticket.sender == self.number {
             true => sender.has_landed(ticket),
             false => Err(SendError::UnknownTicket),
         }
     }
 
-    /// Waits until the message of `ticket` is acknowledged, and so every one that lies
-    /// before it in the ring: it lies in the receiver's memory.
+    /// Waits until the message of `ticket`, and so every message before it in the ring, is
+    /// acknowledged: it lies in the receiver's memory.
     ///
     /// # Errors
     /// As [`SendHalf::wait_acked`](crate::SendHalf::wait_acked).
@@ -234,8 +231,8 @@ impl SharedSender {
     fn wake_receiver(&self) {
         let mut sender = self.lock();
         if sender.is_asked() {
-            // What this thread has sent may not be published yet: another one is still copying a
-            // message before it. The next call reports a failure.
+            // This thread's message may not be published yet, while another thread copies one
+            // before it. The next call reports a failure.
             let _ = self.look(&mut sender);
             if sender.has_unread() {
                 sender.wake_receiver();
@@ -245,7 +242,7 @@ impl SharedSender {
         self.answered.store(sender.waker.answered(), Ordering::Relaxed);
     }
 
-    /// A tick has come: looks after the peer, unless another thread does.
+    /// Looks after the peer at a new tick, unless another thread does.
     #[cold]
     fn look_after_peer(&self) -> Result<(), SendError> {
         let Some(mut sender) = self.try_lock() else { return Ok(()) };

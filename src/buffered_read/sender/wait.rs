@@ -13,7 +13,7 @@ use crate::waiting::WaitFor;
 impl Sends for Sender {
     field!(half, half_mut: Half);
 
-    /// Counts what has become known since the last call, by whichever look.
+    /// Returns 1 if the receiver has made progress since the last call, else 0.
     fn progress(&mut self) -> Result<usize, SendError> {
         self.look_around()?;
         let known = self.known_of_receiver();
@@ -43,7 +43,7 @@ impl Sends for Sender {
         self.source.has_landed(number)
     }
 
-    /// A message lies where the receiver reads it: there is nothing to push.
+    /// The receiver reads messages from the ring: there is nothing to push.
     fn push_all(&mut self, _awaited: bool) -> Result<(), SendError> {
         Ok(())
     }
@@ -72,7 +72,7 @@ impl Sends for Sender {
         self.source.finish();
         self.block.publish_tail(self.source.tail_word());
         self.wake_receiver_for_certain();
-        // A receiver that has gone answers nothing to a word in this end's memory.
+        // FIN is a word in this end's memory: only a probe detects a dead receiver.
         self.ask_peer()?;
         Ok(WrId(0))
     }
@@ -107,7 +107,7 @@ impl Driving for Sender {
 
 /// Waiting.
 impl Sender {
-    /// Returns what is known of the receiver; it changes when the receiver has made progress.
+    /// Returns the known state of the receiver, which changes with its progress.
     fn known_of_receiver(&self) -> ReceiverSnapshot {
         (self.source.ring().head(), self.source.landed(), self.source.is_seen())
     }
@@ -132,7 +132,7 @@ impl Sender {
             lost = lost.or(self.half.posting.retire(&completion).err());
         }
         let Some(reason) = lost else { return Ok(()) };
-        // The receiver may have written its reason before it went.
+        // The receiver may have written its reason before it was lost.
         let words = checked::last_look(|| self.words());
         self.take_in(words)?;
         if self.source.is_seen() {

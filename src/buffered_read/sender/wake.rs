@@ -20,8 +20,8 @@ impl Sender {
             return;
         }
         let is_full = self.on_their_way() >= SENDER_DEPTH.into();
-        // Where there is no room, the next message tries again. An honest receiver makes no
-        // request before it has had the wake-up of the last one.
+        // Without room, the next message tries again. An honest receiver makes no new request
+        // before it has received the last wake-up.
         let Some([request]) = self.block.observe(WAKE_AT).filter(|_| !is_full) else { return };
         if self.waker.answer(request) {
             let staged = self.half.posting.stage(WAKE_UP, WrClass::Control, true);

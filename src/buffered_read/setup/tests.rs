@@ -6,7 +6,7 @@ fn no_mirror(bytes: usize) -> RegisterError {
     MapError::new("mapping half of a mirror", bytes, Errno::EINVAL).into()
 }
 
-/// A system that maps nothing twice, and so much once.
+/// A system that cannot map pages twice, and maps up to `most` bytes once.
 fn made(shape: RingShape, most: u64) -> Result<bool, RegisterError> {
     let make = |geometry: &Geometry| match geometry.is_mirrored() {
         true => Err(no_mirror(1)),
@@ -21,7 +21,7 @@ fn a_ring_is_plain_where_mirroring_fails_and_messages_fit() {
     let shape = RingShape::default();
     assert_eq!(made(shape, u64::MAX), Ok(false));
     assert_eq!(made(RingShape { layout: Layout::Plain, ..shape }, u64::MAX), Ok(false));
-    // The reason is that of what was asked for.
+    // The error is that of the requested layout.
     assert_eq!(made(shape, 4096), Err(no_mirror(1)));
     let long = RingShape { message_bytes: shape.ring_bytes as u32 - 8, ..shape };
     assert_eq!(made(long, u64::MAX), Err(no_mirror(1)));

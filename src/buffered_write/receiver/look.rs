@@ -1,4 +1,4 @@
-//! Looking for what has come: completions, tails, peers that have gone.
+//! Polling for completions, tails, and peers that have left.
 
 use super::Receiver;
 use crate::buffered_write::link::BufferedWriteLink;
@@ -9,10 +9,10 @@ use crate::waiting::Waits;
 
 /// Looking for more.
 impl Receiver {
-    /// Looks after the links where only tails are polled: every so many polls.
+    /// Polls between two checks of the peers, where only tails are polled.
     const POLLS_PER_LOOK: u32 = 64;
-    /// Looks for completions where only tails are polled: every so many polls. What has arrived at a
-    /// device in software is executed there when somebody polls it.
+    /// Polls between two polls of the completion queue, where only tails are polled. A software
+    /// device executes arrived requests when the queue is polled.
     const POLLS_PER_QUEUE_LOOK: u32 = 16;
     /// A count of polls after which the next one looks.
     pub(super) const LOOK_NOW: u32 = Self::POLLS_PER_LOOK - 1;
@@ -42,7 +42,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes completions; returns how many there were.
+    /// Takes completions; returns their number.
     pub(super) fn poll_completions(&mut self) -> Result<usize, RecvError> {
         let polled = self.waiting.cq.poll(&mut self.batch);
         let polled = polled.map_err(|e| self.fail(CloseReason::device(e)))?;
@@ -74,7 +74,7 @@ impl Receiver {
         if self.polled.len() > self.hot.len() {
             self.poll_cold();
         }
-        // A few are always hot: looking at them costs no more than finding out.
+        // A few links are always hot: polling them costs no more than a check.
         if has_cooled && self.polled.len() > Self::COLD_LOOKS {
             self.cool();
         }
@@ -94,16 +94,16 @@ impl Receiver {
         }
     }
 
-    /// Looks at a tail, or only at that of a link which is cold (`only_cold`): with something new,
-    /// the link is hot again.
+    /// Polls a tail; with `only_cold`, only that of a cold link. A new tail makes the link hot
+    /// again.
     fn poll_tail(&mut self, at: u32, only_cold: bool) {
         let Some(place) = self.places.get_mut(at) else { return };
-        // Before the look, which ends that.
+        // Checked before the look, which changes it.
         let is_cold = place.link.empty_looks >= Self::COLD_AFTER;
         if (is_cold || !only_cold) && look(place) {
             if is_cold {
                 place.link.empty_looks = 0;
-                // While few are polled, silent ones stay among the hot ones.
+                // With few polled links, silent ones stay hot.
                 if !self.hot.contains(&at) {
                     self.hot.push(at);
                 }
@@ -133,7 +133,7 @@ impl Receiver {
     }
 }
 
-/// Looks at a link's tail; whether something is new.
+/// Polls a link's tail; returns true if it is new.
 #[inline]
 fn look(place: &mut LinkPlace<BufferedWriteLink>) -> bool {
     let is_new = place.link.is_open() && place.link.look();

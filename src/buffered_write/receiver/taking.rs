@@ -1,4 +1,4 @@
-//! Taking messages of a link: out of a copy, into one, or where they lie.
+//! Taking messages of a link: from a copy, into a copy, or in place.
 
 use conn_core::ring::{Record, RecordError, Span};
 
@@ -15,15 +15,15 @@ pub(super) struct Open {
     pub(super) until: u64,
 }
 
-/// A message that was taken where it lies in the ring.
+/// A message that was taken in place, in the ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InRing {
     pub(super) open: Open,
     pub(super) payload: Span,
 }
 
-/// Takes the next message of a link's copy; `None` where the copy ends, or what follows is
-/// none, which is then looked at in the ring.
+/// Takes the next message of a link's copy; `None` at the end of the copy, or if no whole message
+/// follows, which is then checked in the ring.
 #[inline]
 pub(super) fn take_from(link: &mut BufferedWriteLink, bytes: &[u8], open: Open) -> Option<Record> {
     let position = link.core.read_pointer();
@@ -40,14 +40,13 @@ pub(super) fn take_from(link: &mut BufferedWriteLink, bytes: &[u8], open: Open) 
         });
     }
     if at == 0 {
-        // It was a message that fits when it was looked at: the peer has written again.
+        // The header was that of a whole message before: the peer has overwritten it.
         link.fail_record(RecordError::Mark { position });
     }
     None
 }
 
-/// Copies what a link has, as far as it is worth it. Records that are no messages are
-/// skipped.
+/// Copies messages of a link, up to [`worth_copying`]. Records that are no messages are skipped.
 pub(super) fn copy(
     place: &mut LinkPlace<BufferedWriteLink>,
     chunks: &mut CopyPool,
@@ -64,7 +63,7 @@ pub(super) fn copy(
             to.iter_mut().zip(record.words()).for_each(|(to, word)| *to = word.to_le_bytes());
             return Some(Open { place: at, from, until: from + bytes });
         }
-        // A header lies in the ring, whose memory is at least as long.
+        // A header lies in the ring, and its memory is at least as long.
         let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
         let available = (link.core.contiguous() - from).min(chunks.bytes());
         let record = link.core.message_bytes(word).filter(|bytes| *bytes <= available);
@@ -77,7 +76,7 @@ pub(super) fn copy(
         }
         match link.core.take(word) {
             Ok(None) => {}
-            // The machine takes a record that does not fit: ours never does.
+            // A whole record that does not fit the copy is impossible.
             Ok(Some(record)) => {
                 link.fail_record(RecordError::BeyondTail { by: record.end - from - available });
             }
@@ -89,7 +88,7 @@ pub(super) fn copy(
     None
 }
 
-/// Takes the next message of a link where it lies. Records that are no messages are skipped.
+/// Takes the next message of a link in place. Records that are no messages are skipped.
 pub(super) fn take_in_place(place: &mut LinkPlace<BufferedWriteLink>, at: u32) -> Option<InRing> {
     let link = &mut place.link;
     while link.has_more()

@@ -63,7 +63,7 @@ impl Takes for Receiver {
         &mut self,
         try_recv: &mut impl FnMut(&mut Receiver) -> Result<T, RecvError>,
     ) -> Result<T, RecvError> {
-        // On a shared processor, each look more is one that cannot find anything.
+        // On a shared processor, further looks cannot find anything.
         let tries = if shares_processor() { 1 } else { Self::TRIES_PER_STEP };
         for _ in 0..tries {
             match try_recv(self) {
@@ -95,12 +95,12 @@ impl Receiver {
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     fn stop(&mut self) {
         self.open = None;
-        // A peer that has said goodbye needs none from us.
+        // A peer that has said goodbye needs no STOP from us.
         if self.drain_queue().is_err() {
             return;
         }
         self.places.iter_mut().for_each(|place| place.link.stop(place.messages));
-        // The goodbyes are on their way; their completions say when they are there.
+        // The STOPs are in flight; their completions report the delivery.
         let deadline = Deadline::after(self.waiting.common.linger);
         self.linger_until(deadline, |receiver| {
             receiver.places.iter_mut().all(|place| place.link.is_heard())

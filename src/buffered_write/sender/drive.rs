@@ -26,7 +26,7 @@ impl Sender {
         self.writing.half.posting.room() >= PUSH_REQUESTS && self.core.may_push()
     }
 
-    /// Says what a push lacks.
+    /// Returns the resource that a push lacks, as an error.
     #[cold]
     pub(super) fn check_push_room(&mut self) -> Result<(), SendError> {
         if !self.core.may_push() {
@@ -60,8 +60,8 @@ impl Sender {
         Ok(has_room)
     }
 
-    /// Pushes what has gathered, if that can be done now; `awaited` if the caller is going to
-    /// wait for its acknowledgement.
+    /// Pushes gathered records, if there is room; `awaited` if the caller is going to wait for the
+    /// acknowledgement.
     #[inline]
     pub(super) fn push(&mut self, awaited: bool) -> Result<(), SendError> {
         self.writing.half.posting.check()?;
@@ -84,7 +84,7 @@ impl Sender {
         self.writing.flush()
     }
 
-    /// No receive for an immediate was left: looks how many there are now.
+    /// Slow path without a receive for an immediate: reads the receiver's count again.
     #[cold]
     fn push_late(&mut self) -> Result<Option<Push>, SendError> {
         self.progress()?;
@@ -115,7 +115,7 @@ impl Sender {
         }
     }
 
-    /// A piece whose completion is not waited for.
+    /// Stages a piece without a completion.
     #[inline]
     fn stage_piece(&mut self, piece: Piece) -> Result<(), StageError> {
         let signalled = self.writing.plan(false)?;
@@ -123,7 +123,7 @@ impl Sender {
         self.stage_bytes(piece, SendOp::Write { len: piece.len, remote: to }, signalled)
     }
 
-    /// The piece whose immediate is the tail.
+    /// Stages the piece with the tail as its immediate.
     #[inline]
     fn stage_end(&mut self, piece: Piece, push: &Push, awaited: bool) -> Result<(), StageError> {
         let signalled = self.plan_tail(awaited)?;
@@ -143,8 +143,8 @@ impl Sender {
         self.writing.half.posting.queue_mut().stage(write, signalled)
     }
 
-    /// Reports whether what is pushed is one short record, which goes with its tail. A goodbye
-    /// comes last: nothing may land when the peer has heard it.
+    /// Reports whether the push is one short record, which goes with its tail. A goodbye comes
+    /// last: nothing may land after the peer has seen it.
     #[inline]
     fn goes_inline(&self, piece: Piece, push: &Push) -> bool {
         let is_one = self.records == 1 && self.written == self.core.pushed();
@@ -212,7 +212,7 @@ impl Sender {
         }
     }
 
-    /// The receiver has taken so many messages, and takes no more: how this half has ended.
+    /// Ends the half after a STOP of the receiver that counts `taken` messages; returns the error.
     #[cold]
     fn stopped(&mut self, taken: u64) -> SendError {
         if taken > self.stats.messages {

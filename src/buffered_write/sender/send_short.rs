@@ -1,10 +1,9 @@
-//! A short message by itself: at once, and straight from the caller's memory.
+//! Fast path of one short message: posted at once, from the caller's memory.
 //!
-//! Where nothing is to be gathered, a message that the receiver waits for is pushed alone.
-//! Its tail, with the message as an inline record, is made in one line of this thread's stack and
-//! is posted first: the record for the ring follows, and is never copied to the own ring. That
-//! takes two doorbells, and so is for devices that take the bytes, and do the work, within
-//! the call that posts them.
+//! Without gathering, a message that the receiver waits for is pushed alone. Its tail, with the
+//! message as an inline record, is built in one line on this thread's stack and posted first. The
+//! record for the ring follows, and is never copied to the own ring. This takes two doorbells, so
+//! it is for devices that copy the bytes, and execute the request, within the call that posts them.
 
 use conn_core::buffered_write::Push;
 use conn_core::buffered_write::inline_record::{self, MAX_PAYLOAD, RECORD_AT};
@@ -17,8 +16,8 @@ use crate::error::SendError;
 use crate::ring::memory::remote;
 
 impl Sender {
-    /// Reports whether a message goes by itself: it is short, nothing else is to be pushed, and
-    /// there is room for the requests.
+    /// Reports whether a message goes by itself: it is short, no other record waits, and there is
+    /// room for the requests.
     #[inline]
     pub(super) fn is_short(&self, message: &[u8]) -> bool {
         self.posts_short
@@ -35,7 +34,7 @@ impl Sender {
         let tail = AdvertisedCursor { position: self.core.tail(), is_last: false };
         let line = inline_record::line(tail, committed.header.word, message);
         let (Committed { header, skip: None }, Some((line, len))) = (committed, line) else {
-            // Once in a lap of plain memory: the header of what is skipped has to be pushed, too.
+            // Once in a lap of plain memory: the header of the skip record has to be pushed, too.
             write_padded(&self.staging, payload, message);
             self.write_headers(committed);
             self.push(false)?;

@@ -18,7 +18,7 @@ use crate::sending::Sends;
 use crate::waiting::Waits;
 
 impl Sender {
-    /// From how many bytes on the copy that is spared is worth the requests that it takes.
+    /// Length from which saving the copy is worth the additional requests.
     pub(super) const ZCOPY_FROM: usize = 2048;
     /// Requests for one payload at most.
     const MOST_REQUESTS: usize = 16;
@@ -28,7 +28,7 @@ impl Sender {
         let (at, before) = (grant.payload(), self.core.tail());
         let follows = self.written == before && self.has_room(message.len())?;
         let committed = self.make_record(grant, message.len())?;
-        // Where bytes were skipped, the header that says so has to be pushed, too.
+        // The header of a skip record has to be pushed, too.
         if follows && committed.skip.is_none() {
             self.records += 1;
             self.put_zcopy(committed.header, message)?;
@@ -46,7 +46,7 @@ impl Sender {
     /// Reports whether all requests of a message, and of a push, can be posted now.
     fn has_room(&mut self, bytes: usize) -> Result<bool, SendError> {
         let most = self.writing.half.posting.queue().max_inline() as usize;
-        // With its header most fit one request, and a division takes long.
+        // Most messages fit one request with the header; the comparison saves a division.
         let requests = if bytes < most { 2 } else { 2 + bytes / most.max(1) };
         if most < Self::ZCOPY_FROM || requests > Self::MOST_REQUESTS {
             return Ok(false);

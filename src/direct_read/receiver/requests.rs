@@ -71,7 +71,7 @@ impl driven::Receiver for Receiver {
             return Err(RecvError::Closed);
         }
         let mut idle = self.waiting.idle(deadline);
-        // While others are busy, too.
+        // Also while other peers are busy.
         if let Some(failure) = self.failure() {
             return Err(failure);
         }

@@ -5,15 +5,15 @@ use crate::error::RecvError;
 use crate::wait::{Deadline, SILENT_DEVICE, SleepBackoff};
 
 impl Receiver {
-    /// Forgets links that have ended, were reported, and have nothing in the queues. Where they
-    /// hold the place that the next link needs, or its share of the buffers, waits until the
-    /// device has completed what it has of one of them, twice [`SILENT_DEVICE`] at most.
+    /// Forgets links that have ended, were reported, and have nothing in the queues. If the next
+    /// link needs the place of such a link, or its share of the buffers, waits until the device has
+    /// completed the requests of one of them, for at most twice [`SILENT_DEVICE`].
     pub(crate) fn sweep(&mut self) {
-        // A device that does not say what it keeps is waited for as long, from the first look on.
+        // A link waits up to `SILENT_DEVICE` for a silent device, from the first look on.
         let until = Deadline::after(2 * SILENT_DEVICE);
         let mut backoff = SleepBackoff::default();
         loop {
-            // The next call that receives reports what has failed.
+            // The next call that receives reports the failure.
             if self.take_all().is_err() {
                 return;
             }
@@ -26,7 +26,7 @@ impl Receiver {
         }
     }
 
-    /// Takes what has completed until now.
+    /// Takes all completions that have arrived.
     fn take_all(&mut self) -> Result<(), RecvError> {
         let mut left = self.waiting.cq.capacity() as usize;
         while left > 0

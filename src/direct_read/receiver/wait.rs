@@ -12,7 +12,7 @@ use crate::wait::{Deadline, Idle};
 use crate::waiting::{WaitFor, Waits};
 
 impl Receiver {
-    /// A look has found so many events, which do not end the wait.
+    /// Waits on, after a look with `events` events that do not end the wait.
     pub(in crate::direct_read) fn await_more(
         &mut self,
         idle: &mut Idle,

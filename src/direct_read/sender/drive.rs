@@ -1,4 +1,4 @@
-//! Posting, polling, and what comes of it.
+//! Posting, polling, and acknowledgements.
 
 use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
@@ -33,8 +33,8 @@ impl<B: Offer> Sender<B> {
     /// After many pulls that found nothing, one comes in 2 to this power of looks.
     const RAREST_PULLS: u32 = 8;
 
-    /// Takes what has come, and returns how much; with `wanted`, asks for what does not
-    /// come by itself.
+    /// Takes completions and acknowledgements, and returns their number; with `wanted`, also posts
+    /// gathered requests and pulls the count.
     pub(super) fn take_news(&mut self, wanted: bool) -> Result<usize, SendError> {
         let before = self.offers.acked();
         let pulling = self.pull.is_some();
@@ -76,7 +76,7 @@ impl<B: Offer> Sender<B> {
         }
     }
 
-    /// A notice has come; its buffer is posted again.
+    /// Takes a notice; its buffer is posted again.
     fn notice(&mut self, completion: Completion<'_>) -> Result<(), CloseReason> {
         let imm = completion.imm();
         let message = self.notices.take(completion).map_err(|e| close_reason(&e))?;
@@ -103,7 +103,7 @@ impl<B: Offer> Sender<B> {
         Ok(())
     }
 
-    /// Looks at what the receiver writes here.
+    /// Takes the words that the receiver writes to this end.
     fn look(&mut self) -> Result<(), ProtocolError> {
         if self.config.ack.signals() {
             return self.look_at_signals();
@@ -140,7 +140,7 @@ impl<B: Offer> Sender<B> {
         }
         let acknowledged = self.offers.on_count(CountWord::decode(word));
         let acknowledged = acknowledged.map_err(ProtocolError::Acknowledgement)?;
-        // A word that a refusal has to come before is looked at again.
+        // A word that waits for a notice of a refusal is loaded again.
         if CountWord::decode(word).count <= self.offers.acked() {
             self.seen = word;
         }
@@ -154,8 +154,8 @@ impl<B: Offer> Sender<B> {
         else {
             return Ok(());
         };
-        // Pulls that find nothing make the next ones rarer: the receiver has other things to
-        // do. After the wakeup, the next pull finds the acknowledgement.
+        // Pulls without news make the next ones rarer, to save the receiver's device. After the
+        // wakeup, the next pull finds the acknowledgement.
         self.looks += 1;
         let rare = 1 << self.vain_pulls.min(Self::RAREST_PULLS);
         let is_early = self.looks < rare && !self.has_woken(number);

@@ -71,8 +71,8 @@ impl<B: Offer> Sends for Sender<B> {
         self.take_news(false)
     }
 
-    /// Where acknowledgements make no completion here, asks the receiver for a notice behind the
-    /// next one.
+    /// Requests a notice of the receiver behind the next acknowledgement, if acknowledgements make
+    /// no completion here.
     fn request_wakeup(&mut self) -> Result<(), SendError> {
         if self.will_be_woken() {
             return Ok(());
@@ -91,13 +91,13 @@ impl<B: Offer> Sends for Sender<B> {
         Ok(self.half.posting.post()?)
     }
 
-    /// Reports whether something completes here when the oldest message is acknowledged. A pull
-    /// may have come back with no new count: then only a wakeup would, which the next round asks
-    /// for.
+    /// Reports whether a request completes here when the oldest message is acknowledged. A pull may
+    /// have returned no new count: then only a wakeup would complete, which the next round
+    /// requests.
     fn will_be_woken(&self) -> bool {
         let comes = self.wakeup || self.pull.is_some() || self.config.ack.notifies();
-        // There is no room to ask for a wakeup now: a signalled request on its way makes some, and
-        // completes.
+        // Without room for a WAKEUP, a signalled request is in flight: its completion makes room,
+        // and wakes this end.
         let is_full = self.half.posting.control_room() == 0;
         comes || is_full || self.offers.awaited().is_none()
     }

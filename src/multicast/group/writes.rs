@@ -1,4 +1,4 @@
-//! Writes to the peers: what is due is staged and posted, and its completions are taken in.
+//! Writes to the peers: stages and posts due writes, and takes their completions.
 
 use conn_core::multicast::{Push, ROW_WORDS, Rank, RepairHeader, Status, Write};
 
@@ -75,8 +75,8 @@ impl Group {
         }
     }
 
-    /// Returns where the repair lies until it has been written. With more suspects the next
-    /// repair may follow before a suspect has this one, and devices fetch late, or again: so
+    /// Stores the repair until it has been written; returns its offset. With more suspects the next
+    /// repair may follow before this one has been fetched, and devices fetch late, or again: so
     /// each number of suspects has a place of its own.
     pub(super) fn fill_repair(&mut self, repair: RepairHeader) -> usize {
         let at = repair_area(self.machine.config()) * (repair.suspected.len() as usize - 1);

@@ -1,4 +1,4 @@
-//! Completions: messages, and what the sender says besides.
+//! Completions: messages, and control messages of the sender.
 
 use conn_core::control::Control;
 use conn_core::credit::CreditGrantor;
@@ -47,7 +47,7 @@ impl SendRecvLink {
         Ok(buffer)
     }
 
-    /// Counts anew how many messages may come.
+    /// Recounts the messages that may arrive.
     #[inline(never)]
     fn count_room(&mut self) -> u32 {
         self.book();
@@ -65,8 +65,8 @@ impl SendRecvLink {
         }
     }
 
-    /// Books the messages that have come: before the grantor is asked for anything, and
-    /// when the state changes.
+    /// Books the messages that have arrived. Call it before the grantor is used, and when the state
+    /// changes.
     pub(super) fn book(&mut self) {
         let received = self.counted - self.room;
         (self.counted, self.room) = (0, 0);
@@ -84,7 +84,7 @@ impl SendRecvLink {
             return self.control_sent(&completion);
         }
         if completion.queue_id() != self.source.queue_id() {
-            // Of a queue pair that had this number before.
+            // A completion of an earlier queue pair with the same number.
             return CompletionEffect::Settled;
         }
         let imm = completion.imm();
@@ -134,8 +134,8 @@ impl SendRecvLink {
         }
     }
 
-    /// Reports whether the device has said that a queue pair which was silenced keeps no buffer of
-    /// the pool: what it had taken has completed. One system call, if it has not.
+    /// Reports whether the device has reported that the silenced queue pair keeps no buffer of the
+    /// pool: all requests that it had taken have completed. Takes a system call until then.
     pub(crate) fn keeps_no_buffer(&self) -> bool {
         self.posting.qp().has_reached_last_wqe().unwrap_or_else(|e| {
             tracing::debug!(qp = self.qp_num(), error = %e, "asynchronous events");
@@ -143,7 +143,7 @@ impl SendRecvLink {
         })
     }
 
-    /// Books a completion of a link whose messages are not handed out any more.
+    /// Books a completion of a link that hands out no more messages.
     pub(crate) fn absorb(&mut self, completion: Completion<'_>) {
         match self.take(completion) {
             Ok(buffer) => self.reclaim(buffer),
@@ -156,7 +156,7 @@ impl SendRecvLink {
             Ok(Control::Fin) => {
                 self.book();
                 self.leave_open(LinkState::Finished);
-                // The sender has gone, or is going: it needs no goodbye from us.
+                // The sender has left, or is leaving: it needs no STOP from us.
                 self.goodbye = Goodbye::None;
                 CompletionEffect::Settled
             }
@@ -165,7 +165,7 @@ impl SendRecvLink {
         }
     }
 
-    /// WANT or RETURN of a sender whose credits are loans. Ignored on a link that has ended.
+    /// Takes a WANT or RETURN of a sender with loans as credits. Ignored on a link that has ended.
     fn borrow(&mut self, control: Control, imm: u32) -> CompletionEffect {
         self.book();
         let booked = match (&mut self.source, control) {

@@ -49,8 +49,7 @@ impl OwnBuffers {
         OwnBuffers { queue, counts, posted: 0, slot_bytes }
     }
 
-    /// Posts what waits, if enough has gathered or (`all`) in any case. Returns how many
-    /// were posted.
+    /// Posts waiting buffers, if enough have gathered or `all` is set. Returns the number posted.
     pub(crate) fn repost(&mut self, all: bool) -> Result<u32, CloseReason> {
         self.book();
         if !self.counts.due() && !all {
@@ -133,8 +132,7 @@ impl OwnBuffers {
         debug_assert!(lent.is_ok(), "a completion of a buffer that was not posted");
     }
 
-    /// A receive has failed: its buffer is free again. Returns what the failure means for the
-    /// connection.
+    /// Frees the buffer of a failed receive. Returns the reason for which the connection ends.
     #[cold]
     fn give_up(&mut self, error: &TakeError) -> CloseReason {
         if let TakeError::Failed { slot, .. } = error

@@ -50,8 +50,8 @@ impl SendRecvLink {
         }
     }
 
-    /// Reposts and grants what is due (all that there is when `idle`). Returns what is still
-    /// owed, also where that is to report an error.
+    /// Reposts and grants due buffers, or all of them when `idle`. Returns the work that is still
+    /// owed; an error to report is such work.
     #[inline]
     pub(crate) fn settle(&mut self, idle: bool) -> OwedWork {
         self.book();
@@ -73,8 +73,8 @@ impl SendRecvLink {
             }
         }
         let owed = match (self.state, &mut self.source) {
-            // The error waits to be reported; and messages may have come before it, since the
-            // queue was found empty.
+            // The error waits to be reported: messages may have arrived before it, since the queue
+            // was found empty.
             _ if self.error.is_some() => {
                 self.unreported = self.unreported.saturating_add(1);
                 OwedWork::More
@@ -82,14 +82,14 @@ impl SendRecvLink {
             (LinkState::Open, BufferSource::Own(own)) if own.waiting() == 0 => OwedWork::Nothing,
             (LinkState::Open, BufferSource::Own(_)) if !idle => OwedWork::Rest,
             (LinkState::Open, BufferSource::Own(_)) => OwedWork::More,
-            // The pool tells the link of whatever else happens to its buffers.
+            // The pool notifies the link of all other events of its buffers.
             (LinkState::Open, BufferSource::Shared(_)) if waits_for_idle => OwedWork::Rest,
             (LinkState::Open, BufferSource::Shared(_)) => OwedWork::Nothing,
             (_, BufferSource::Own(_)) => OwedWork::Nothing,
             // Once idle, all that had arrived is booked.
             (_, BufferSource::Shared(_)) if !idle => OwedWork::More,
-            // In ERR, the device may keep a buffer of a message that never came to its end: the
-            // share goes back when it says that it keeps none.
+            // In ERR, the device may keep a buffer of an unfinished message: the share is returned
+            // when the device reports that it keeps none.
             (_, BufferSource::Shared(member)) if self.is_silent => {
                 member.post_gathered();
                 OwedWork::Nothing
@@ -112,8 +112,8 @@ impl SendRecvLink {
             return;
         }
         let Some(credit) = grantor.due() else { return };
-        // A full control share is no loss: credits are cumulative, the next one says
-        // it all, and a completion of the share brings us back here.
+        // A full control share loses nothing: credits are cumulative, and a completion of the share
+        // leads back here.
         if self.send_control(Control::Credit(credit), false) != ControlPosted::Yes {
             return;
         }
@@ -158,7 +158,7 @@ impl SendRecvLink {
         let staged = staged.map_err(|e| CloseReason::Device(e.to_string()));
         if let Err(reason) = staged.and_then(|()| self.posting.post()) {
             self.fail(reason);
-            // Also where the link was not open any more: what is refused ends in ERR.
+            // Also if the link was not open any more: a refused post moves the queue pair to ERR.
             self.is_silent |= self.posting.ended().is_some();
             return ControlPosted::Failed;
         }

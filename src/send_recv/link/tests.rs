@@ -35,7 +35,7 @@ fn a_goodbye_that_finds_no_room_is_said_later() {
             break e;
         }
     };
-    // A look before the message finds the goodbye, or what came of the message.
+    // The sender finds the goodbye before its message (0 unacknowledged) or after it (1).
     let SendError::Ended(CloseReason::PeerClosed { unacked: 0 | 1 }) = stopped else {
         panic!("{stopped:?}");
     };
@@ -95,7 +95,7 @@ fn what_has_come_before_a_failure_is_handed_out_first() {
     assert_eq!(inbox.recv().unwrap_err(), RecvError::Ended(reason));
 }
 
-/// Until its device says what an ended queue pair keeps, a buffer of its share may be missing.
+/// Until its device reports what an ended queue pair keeps, a buffer of its share may be missing.
 #[test]
 fn the_share_of_a_failed_link_is_lent_after_its_device_is_done() {
     let (device, config) = (crate::device::soft().unwrap(), small());

@@ -55,12 +55,12 @@ impl Receiver {
         }
     }
 
-    /// Reposts and grants for the links that something has happened to. An idle
-    /// receiver reposts all it has, a busy one in batches. A link that has failed at it
-    /// is reported when all that may have come before was polled, busy or not.
+    /// Reposts and grants for the marked links. An idle receiver reposts all buffers, a busy one in
+    /// batches. A link that fails here is reported after all earlier completions were polled, busy
+    /// or not.
     #[inline]
     pub(super) fn settle(&mut self, idle: bool) -> Result<(), RecvError> {
-        // The place of a link that has gone may be there once more.
+        // The list may have duplicates: places of links that have left.
         if idle || self.resting.len() > 2 * self.max_peers as usize {
             self.wake_resting();
         }

@@ -8,9 +8,9 @@ use crate::send_recv::shared::{LinkAddress, PoolMember};
 use crate::wait::{Deadline, SILENT_DEVICE, SleepBackoff};
 
 impl Receiver {
-    /// The place of the next link. Where links that have ended hold the last ones, waits until
-    /// the device has completed what it has of one of them, [`SILENT_DEVICE`] at most. Messages
-    /// that the caller has not received, or not freed, are not waited for.
+    /// The place of the next link. If ended links hold the last places, waits until the device has
+    /// completed the requests of one of them, for at most [`SILENT_DEVICE`]. It does not wait for
+    /// messages that the caller has not received or not freed.
     pub(in crate::send_recv) fn make_place(&mut self) -> Result<u32, ConnectError> {
         let until = Deadline::after(SILENT_DEVICE);
         let mut backoff = SleepBackoff::default();
@@ -29,17 +29,17 @@ impl Receiver {
         }
     }
 
-    /// Releases links that have ended or whose set-up failed, as far as their device allows
-    /// that: the next sender may need their place or their share of a pool, and the receiver may
-    /// not be called meanwhile. False: a message or an error has to be handed out first.
+    /// Releases links that have ended or failed at set-up, as far as their device permits: the next
+    /// sender may need their place or their share of a pool, and the receiver may not be called
+    /// meanwhile. Returns false if a message or an error has to be handed out first.
     pub(in crate::send_recv) fn sweep(&mut self) -> bool {
         // A link of a pool is released when the queue is empty once more after its device has
         // said that it keeps no buffer.
         self.progress() && self.progress()
     }
 
-    /// Takes what the completion queue has, as a call that receives does, until it is empty.
-    /// False: a message or an error has to be handed out first.
+    /// Takes completions, as a call that receives does, until the queue is empty. Returns false if
+    /// a message or an error has to be handed out first.
     fn progress(&mut self) -> bool {
         loop {
             if !self.run.is_empty() {

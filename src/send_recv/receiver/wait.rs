@@ -43,7 +43,7 @@ impl Waits for Receiver {
     fn sleep_time(&self, most: Duration) -> Option<Duration> {
         let recalls = self.pools.iter().any(LoanClock::is_needed);
         let time = if recalls { most.min(RECALL_AFTER) } else { most };
-        // Else something has come, if not a message: it looks again.
+        // Otherwise something has arrived, if not a message: it looks again.
         self.returns.wakeup().is_announced().then_some(time)
     }
 
@@ -87,17 +87,18 @@ impl Receiver {
     /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
     fn stop(&mut self) {
         self.close_books();
-        // A sender that has said goodbye needs none from us. A dead queue is found again below.
+        // A sender that has said goodbye needs no STOP from us. A dead queue is detected again
+        // below.
         let _ = self.drain_queue();
         self.links.iter_mut().for_each(SendRecvLink::stop);
-        // The goodbyes are on their way; their completions say when they are there.
+        // The STOPs are in flight; their completions report the delivery.
         let linger = self.waiting.common.linger;
         self.linger_until(Deadline::after(linger), |receiver| {
-            // There may be room now for a goodbye that found none.
+            // There may be room now for a STOP that found none.
             receiver.links.iter_mut().for_each(SendRecvLink::say_goodbye);
             !receiver.links.iter().any(SendRecvLink::is_saying_goodbye)
         });
-        // What arrives until the end may have a buffer of a shared pool.
+        // Messages that arrive until the end may take buffers of a shared pool.
         self.links.forget_all();
         let mut backoff = SleepBackoff::default();
         loop {
@@ -109,17 +110,17 @@ impl Receiver {
             if self.links.stale.is_empty() || linger.is_zero() {
                 return;
             }
-            // Each has its time, at most `linger`.
+            // Each has its own deadline, at most `linger`.
             if self.links.stale.wait_for_device() {
                 backoff.wait(linger);
             }
         }
     }
 
-    /// Closes the books: what was not handed out will not be.
+    /// Closes the books: the remaining messages will not be handed out.
     fn close_books(&mut self) {
         let (run_of, run) = (self.run_of.1, self.run.len() as u32);
-        // A pack of which all was handed out is no different from any other message.
+        // A pack that was handed out completely counts as any other message.
         let pack = self.open_pack.take();
         let pack_of = pack.and_then(|mut pack| (!pack.is_empty()).then_some(pack.place));
         // A message that was found when a sender joined, alone or the last one of its pack.
@@ -134,7 +135,7 @@ impl Receiver {
         self.found = None;
     }
 
-    /// Books completions and drops their messages; returns how many there were.
+    /// Books completions and drops their messages; returns the number of completions.
     fn absorb(&mut self) -> Result<usize, RecvError> {
         if self.batch.is_empty() {
             let polled = self.waiting.cq.poll(&mut self.batch);

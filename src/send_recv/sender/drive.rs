@@ -1,4 +1,4 @@
-//! Driving the device: doorbells, completions, and what they change.
+//! Driving the device: doorbells, completions, and their effects.
 
 use conn_core::control::{Control, Taken};
 use conn_core::credit::{CreditWindow, CreditWire};
@@ -58,7 +58,7 @@ impl Sender {
         Ok(polled)
     }
 
-    /// Ends the half by what completions said.
+    /// Ends the half for a failed completion or a STOP.
     #[cold]
     fn end_by(&mut self, failure: Option<CloseReason>, stop: Option<Taken>) {
         let ended = match (failure, stop) {
@@ -70,8 +70,8 @@ impl Sender {
         self.half.posting.fail(ended);
     }
 
-    /// Before anything more is sent: the peer counts on these buffers for the
-    /// credits of what we send next.
+    /// Reposts buffers for credits. Call it before anything more is sent: the peer needs these
+    /// buffers for the credits of later messages.
     fn repost_credit_buffers(&mut self, slots: &[u32]) {
         if slots.is_empty() || self.half.posting.ended().is_some() {
             return;

@@ -24,7 +24,7 @@ impl Sender {
     pub(super) fn give_back(&mut self) -> Result<(), SendError> {
         // A pack that is open has the next id and the next slot.
         let is_packing = self.packer.as_ref().is_some_and(|packer| packer.count() > 0);
-        // Behind FIN nothing may come: the receiver gives back what this sender has.
+        // Nothing may follow FIN: the receiver returns this sender's credits.
         let is_over = self.has_finished || self.half.posting.ended().is_some();
         if self.borrower.is_none() || is_over || is_packing {
             return Ok(());

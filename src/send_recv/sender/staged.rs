@@ -1,5 +1,4 @@
-//! Notes on staged requests besides their completions: which carry no message, and how many
-//! messages the others carry.
+//! Notes on staged requests: those without a message, and the number of messages of the others.
 
 use conn_core::wr::WrId;
 
@@ -34,7 +33,7 @@ impl Packs {
         Packs(vec![0; window as usize].into_boxed_slice())
     }
 
-    /// The pack behind `number` others has so many messages.
+    /// Notes that the pack behind `number` others has `messages` messages.
     pub(super) fn note(&mut self, number: u64, messages: u32) {
         let at = number % self.0.len().max(1) as u64;
         if let Some(count) = self.0.get_mut(at as usize) {

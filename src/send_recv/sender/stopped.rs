@@ -1,8 +1,8 @@
-//! The receiver has stopped: which messages it has taken, and which are missing.
+//! STOP of the receiver: the messages that it has taken, and those that are missing.
 //!
-//! A receiver that closes says how many messages it has taken. Completions do not tell that:
-//! few requests ask for one, and after the receiver has gone none will come. What the receiver
-//! has taken is acknowledged by that; the rest is missing, unless its completion was there.
+//! A receiver that closes reports the number of messages taken. Completions do not: few requests
+//! are signalled, and none completes after the receiver has left. Taken messages are acknowledged
+//! by STOP; the others are missing, unless they have completed.
 
 use conn_core::control::{Control, Taken};
 use conn_core::wr::WrId;
@@ -16,8 +16,7 @@ impl Sender {
         self.half.posting.next_id().0 - 1 - self.controls.total
     }
 
-    /// The receiver has taken so many requests with messages, and takes no more: how this half
-    /// has ended.
+    /// Ends the half after a STOP that counts `taken` requests with messages; returns the reason.
     pub(super) fn peer_stopped(&mut self, taken: Taken) -> CloseReason {
         self.book();
         let (sent, completed) = (self.data_sent(), self.half.posting.last_completed());

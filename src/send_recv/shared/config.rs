@@ -14,10 +14,10 @@ pub enum Reposting {
     /// The thread that frees a buffer enqueues its id; one other thread dequeues and posts,
     /// in batches (Fischer's way).
     Thread,
-    /// The thread that frees a buffer enqueues its id, and becomes the poster if there is
-    /// none at the moment: it does not wait for another one that posts, and no thread has to be
-    /// woken. A receiver's own thread gathers what it frees, and posts it in batches. A poster
-    /// holds the pool's lock, which requests for loans take, too.
+    /// The thread that frees a buffer enqueues its id, and becomes the poster if no thread posts at
+    /// the moment: it does not wait for a posting thread, and no thread has to be woken. A
+    /// receiver's own thread gathers freed buffers, and posts them in batches. A poster holds the
+    /// pool's lock, which requests for loans take, too.
     #[default]
     Combining,
 }
@@ -49,7 +49,7 @@ pub struct SharedConfig {
     pub max_peers: u32,
     /// Way in which buffers get back.
     pub reposting: Reposting,
-    /// Buffers posted with one doorbell, where there are so many.
+    /// Most buffers posted with one doorbell.
     pub repost_batch: u32,
 }
 

@@ -28,7 +28,7 @@ impl SrqState {
         }
     }
 
-    /// Books buffers that came back, with the members whose messages were in them.
+    /// Books returned buffers to the members that received into them.
     pub(super) fn book_home(&mut self, origins: &[u32]) {
         for run in origins.chunk_by(|a, b| a == b) {
             if run[0] < UNCOUNTED {
@@ -80,7 +80,7 @@ impl SharedPoolInner {
         self.settle(|store| store.lender.give_back(member, credits));
     }
 
-    /// Takes what is due to a member.
+    /// Takes the `Due` of a member.
     pub(super) fn take_due(&self, member: u32) -> Due {
         self.store.lock().lender.take(member).unwrap_or_default()
     }
@@ -109,7 +109,7 @@ impl SharedPoolInner {
         self.tell(&mut store);
     }
 
-    /// To be called after whatever has changed the lender.
+    /// Notifies the members. Call it after each change of the lender.
     pub(super) fn tell(&self, store: &mut SrqState) {
         store.tell();
         // Relaxed: a hint when to tick, which may be late by a poll.

@@ -11,7 +11,7 @@ use super::config::Reposting;
 use super::state::{LinkAddress, NO_MEMBER, SlotReturn, UNCOUNTED};
 use crate::error::{CloseReason, ConnectError, ProtocolError, close_reason};
 
-/// A connection's part of a pool: what it uses of the buffers, and what its sender may use.
+/// A connection's part of a pool: its buffers in use, and the credits of its sender.
 #[derive(Debug)]
 pub(crate) struct PoolMember {
     shared: SharedPool,
@@ -36,8 +36,8 @@ pub(crate) struct PoolMember {
 }
 
 impl SharedPool {
-    /// One more connection, with loans of up to `max_loan` credits, or without credits. It
-    /// is notified of what is due to it at `address`.
+    /// Adds a connection, with loans of up to `max_loan` credits, or without credits. Its
+    /// notifications go to `address`.
     pub(crate) fn join(
         &self,
         address: &LinkAddress,
@@ -120,12 +120,12 @@ impl PoolMember {
         Ok(())
     }
 
-    /// A receive has failed: its buffer is free, and is posted to the shared queue again.
-    /// Returns what the failure means for the connection.
+    /// Reposts the buffer of a failed receive to the shared queue. Returns the reason for which the
+    /// connection ends.
     #[cold]
     fn give_up(&mut self, error: &TakeError) -> CloseReason {
         if let Some(slot) = error.slot() {
-            // No message of ours was in it.
+            // It had no message of this member.
             self.shared.owner.inner.set_origin(slot, NO_MEMBER);
             self.shared.owner.inner.post(&[slot]);
         }
@@ -186,11 +186,11 @@ impl PoolMember {
         self.idle_looks = Self::LOOKS_FOR_SHARE;
     }
 
-    /// Posts what has gathered when the receiver is idle, or the sender has no credit; takes in
-    /// what the lender has for this member. A share that is due without having been asked for is
-    /// granted after [`LOOKS_FOR_SHARE`](Self::LOOKS_FOR_SHARE) calls in which the receiver was
-    /// idle, or at once when it is about to [sleep](Self::hurry). Returns whether there is more
-    /// to be done when the receiver is idle. Nothing here is waited for when the sender closes.
+    /// Posts gathered buffers when the receiver is idle, or the sender has no credit; takes the
+    /// lender's `Due` for this member. A due share that was not requested is granted after
+    /// [`LOOKS_FOR_SHARE`](Self::LOOKS_FOR_SHARE) calls in which the receiver was idle, or at once
+    /// when it is about to [sleep](Self::hurry). Returns true if more work is left for an idle
+    /// receiver. A close of the sender does not wait for any of this.
     pub(crate) fn settle(&mut self, idle: bool) -> Result<bool, CloseReason> {
         // A sender that is out of credits waits for every single buffer, even while others
         // keep the receiver busy.
@@ -231,7 +231,7 @@ impl PoolMember {
         }
     }
 
-    /// Posts what has gathered; nothing gathers any more.
+    /// Posts gathered buffers; from now on none is gathered.
     pub(crate) fn post_gathered(&mut self) {
         self.gathers = false;
         if !self.own.is_empty() {
@@ -239,8 +239,8 @@ impl PoolMember {
         }
     }
 
-    /// Gives everything back that brings no message any more, once. Buffers of messages come
-    /// back when these are freed; what still comes after this is no member's.
+    /// Returns all buffers and credits that bring no message any more, once. Buffers of messages
+    /// come back when these are freed; later arrivals belong to no member.
     pub(crate) fn leave(&mut self) {
         if std::mem::replace(&mut self.has_left, true) {
             return;

@@ -1,5 +1,5 @@
-//! The way of buffers back into the shared receive queue: under a lock, by a thread of
-//! their own, or by whichever thread frees.
+//! Reposting to the shared receive queue: under a lock, by a dedicated thread, or by the freeing
+//! thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -42,7 +42,7 @@ impl SharedPoolInner {
     pub(super) fn post(&self, slots: &[u32]) {
         let batch = (self.config.repost_batch as usize).clamp(1, MAX_LIST);
         for list in slots.chunks(batch) {
-            // Before the post: after it a buffer may be received into at once.
+            // Before the post: after it the device may fill a buffer at once.
             let mut origins = [0; MAX_LIST];
             for (origin, slot) in origins.iter_mut().zip(list) {
                 *origin = self.origins[*slot as usize].load(Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl SharedReturn {
         if inner.config.reposting == Reposting::Lock {
             return inner.post(&[slot]);
         }
-        // A buffer comes back once; a second time, the queue would refuse it, which is right.
+        // A buffer is returned once; the queue refuses a second return.
         let _ = inner.queue.enqueue(slot);
         match inner.config.reposting {
             Reposting::Thread => inner.wakeup.wake(),

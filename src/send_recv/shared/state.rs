@@ -1,4 +1,4 @@
-//! State of a pool, and of what its buffers refer to: the structs that refer to each other.
+//! State of a pool and of its buffers: the structs that refer to each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -28,9 +28,9 @@ pub(super) const NO_MEMBER: u32 = u32::MAX;
 /// through the poster, which the last handle takes out: no cycle stays.
 pub(super) struct SharedPoolInner {
     pub(super) config: SharedConfig,
-    /// The poster, and what is lent. A post is under a lock in any case: what it changes for
-    /// the members is booked under the same one, for each list once. It is taken also after a
-    /// holder has panicked: no code under it leaves things half done.
+    /// The poster and the lender. A post takes a lock in any case: its effects on the members are
+    /// booked under the same lock, once per list. It is also taken after a holder has panicked: no
+    /// code under it leaves inconsistent state.
     pub(super) store: Mutex<SrqState>,
     pub(super) queue: RepostQueue<Box<[RepostWord]>>,
     pub(super) combiner: Combiner,

@@ -16,12 +16,12 @@ use crate::region::memory::{Pages, map_file};
 use crate::region::mirrored::memory_file;
 use crate::region::shared::words;
 
-/// A file in memory that two processes have mapped: two counts, and messages behind them.
-/// A process that has mapped it may write at any time, and only the counts make one wait for
-/// the other: so messages, too, are only loaded and stored as atomic words.
+/// A file in memory that two processes map: two counts, and messages behind them. Either process
+/// may write at any time, and only the counts make one wait for the other. So messages, too, are
+/// loaded and stored as atomic words only.
 ///
-/// The file is a memory file that is sealed against being cut off: an access to a mapping
-/// that lies behind the end of its file would end the process (`SIGBUS`).
+/// The file is a memory file that is sealed against truncation: an access to a mapping behind the
+/// end of its file would end the process (`SIGBUS`).
 #[derive(Debug)]
 pub struct SharedMessages {
     base: NonNull<u8>,
@@ -95,7 +95,7 @@ impl SharedMessages {
         let system = |errno: rustix::io::Errno| {
             MapError::new("looking at a file", bytes, Errno::from(errno))
         };
-        // What is no memory file has no seals. One of huge pages has, and may lack a page.
+        // Only a memory file has seals. One of huge pages has them, too, but may lack a page.
         let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
         let is_plain = fstatfs(&file).map_err(system)?.f_type as u64 & 0xffff_ffff == TMPFS;
         if !seals.contains(SealFlags::SHRINK) || !is_plain {

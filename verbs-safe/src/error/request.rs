@@ -1,4 +1,4 @@
-//! Errors of requests and of what they land: what was not staged, posted, taken or lent.
+//! Errors of requests and of their data: staging, posting, taking and lending.
 
 use thiserror::Error;
 
@@ -77,7 +77,7 @@ pub enum LandError {
     /// The ring is not attached to this queue.
     #[error("the ring's READs are another queue's")]
     OtherQueue,
-    /// So many bytes are not free: some are lent, or have landed and are not passed.
+    /// Fewer bytes are free: some are lent, or have landed and were not passed.
     #[error("{len} bytes are to be read into a ring that has {free} free")]
     NotFree {
         /// The READ's length.
@@ -101,8 +101,8 @@ pub enum LandError {
 /// Bytes of a ring were not lent; nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum LendError {
-    /// They have not landed, were passed over, or are not contiguous; or what is lent
-    /// would not end behind all before, at a multiple of 8.
+    /// The bytes have not landed, were passed over, or are not contiguous; or their end is not a
+    /// multiple of 8 behind all bytes lent before.
     #[error("these bytes of the ring cannot be lent")]
     NotLanded,
     /// As many pieces are lent as the ring was made for: give some up first.
@@ -128,7 +128,7 @@ pub enum PostInlineError {
     /// It cannot be.
     #[error(transparent)]
     Stage(#[from] StageError),
-    /// The device did not take it, or what was staged before it.
+    /// The device refused it, or a request staged before it.
     #[error(transparent)]
     Post(#[from] PostSendError),
 }

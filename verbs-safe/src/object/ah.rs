@@ -39,9 +39,8 @@ impl AhAttr {
 
 /// The address of a peer, for datagrams. Clones are handles of the same one.
 ///
-/// A send queue that it was given to
-/// ([`add_peer`](crate::SendQueue::add_peer)) keeps it for as long as a request may
-/// use it, whatever becomes of the clones.
+/// A send queue that has it as a peer ([`add_peer`](crate::SendQueue::add_peer)) keeps it for as
+/// long as a request may use it, also if all clones are dropped.
 #[derive(Clone)]
 pub struct AddressHandle {
     pub(crate) inner: Arc<AhInner>,
@@ -62,13 +61,12 @@ impl Drop for AhInner {
 }
 
 impl ProtectionDomain {
-    /// The address of `remote`, for queue pairs of this domain. Its queue pair number
-    /// and Q_Key are said when it becomes the peer of a queue
-    /// ([`add_peer`](crate::SendQueue::add_peer)): all queue pairs of a port share
-    /// one address.
+    /// The address of `remote`, for queue pairs of this domain. The queue pair number and Q_Key are
+    /// arguments of [`add_peer`](crate::SendQueue::add_peer): all queue pairs of a port share one
+    /// address.
     ///
     /// # Errors
-    /// [`CreateAhError`]: the device refused, or finds no way there.
+    /// [`CreateAhError`]: the device refused, or finds no route to it.
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -115,7 +113,7 @@ impl ProtectionDomain {
 
     fn create_raw_ah(&self, mut attr: ibv_ah_attr) -> Result<AddressHandle, CreateAhError> {
         let (table, pd) = (&self.inner.context.table, self.inner.raw.as_ptr());
-        // SAFETY: the domain is alive, `attr` is a whole struct.
+        // SAFETY: `self.inner` keeps the domain alive; `attr` is a whole struct.
         let raw = unsafe { (table.create_ah)(pd, &mut attr) };
         let raw = ObjectPtr::new(raw).map_err(CreateAhError::Refused)?;
         Ok(AddressHandle { inner: Arc::new(AhInner { raw, pd: self.inner.clone() }) })
@@ -160,9 +158,8 @@ fn routed_reply(
     })
 }
 
-/// The index of the GID that a datagram was sent to. An IPv4 header is RoCE v2's; for
-/// the rest, the same address may stand there as v1 and as v2: the header does not tell
-/// which it was, and v2 is what is used where there is a choice.
+/// The index of the GID that a datagram was sent to. The table may have an address as v1 and as v2,
+/// and the header does not tell which was used; v2 is preferred.
 fn own_gid(table: &[GidEntry], grh: &Grh) -> Option<u32> {
     let ours = || table.iter().filter(|entry| entry.gid == grh.destination);
     let v2 = ours().find(|entry| entry.kind == GidKind::RoceV2);
@@ -195,7 +192,7 @@ pub(crate) fn needs_global_route(
     port: u8,
     gid_index: u8,
 ) -> bool {
-    // A port that cannot be queried makes what follows fail, and that says why.
+    // If the port cannot be queried, the next verb fails and reports the reason.
     let Ok(attr) = context.port(port) else { return true };
     let local = context.gid_entry(port, gid_index.into()).map(|entry| entry.gid);
     is_global(&attr, local, remote)

@@ -28,7 +28,7 @@ impl Backlog {
         if events.len() == MOST {
             events.pop_front();
         } else if let Some(wakeup) = self.wakeup.get() {
-            // There are too few tokens for it to fail.
+            // It cannot fail: the counter has room for all tokens.
             let _ = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
         }
         events.push_back(event);

@@ -30,11 +30,10 @@ pub(crate) use inner::{ChannelInner, QueueEvents};
 ///    begins again;
 /// 4. [waits](Self::wait) with what arming has returned, and begins again.
 ///
-/// Several threads may do so at once, for several queues of one channel or for the same
-/// one: each event wakes the threads that wait for its queue, whichever of them takes it,
-/// and also those that have armed the queue and do not wait yet. (One thread takes the
-/// events for all, and each of the others needs a descriptor of its own, which the channel
-/// keeps: it has as many as threads have waited at the same time, less one.)
+/// Several threads may do so at once, for several queues of one channel or for the same one. Each
+/// event wakes all threads that wait for its queue, and also those that have armed the queue and do
+/// not wait yet. One thread takes the events for all; each other waiting thread needs a descriptor
+/// of its own. The channel keeps these descriptors for later waits.
 ///
 /// Clones are handles of the same channel.
 ///
@@ -72,7 +71,7 @@ impl Context {
     /// # Errors
     /// [`CreateChannelError`] with the system's reason.
     pub fn create_channel(&self) -> Result<CompletionChannel, CreateChannelError> {
-        // SAFETY: the context is alive.
+        // SAFETY: `self.inner` keeps the context alive.
         let raw = unsafe { (self.inner.table.create_comp_channel)(self.inner.raw.as_ptr()) };
         let error = |errno| CreateChannelError { errno };
         let (raw, context) = (ObjectPtr::new(raw).map_err(error)?, self.inner.clone());
@@ -93,9 +92,8 @@ impl CompletionChannel {
         Ok(self.wait_with(&[armed], &[], timeout)? == Wakeup::Completion(0))
     }
 
-    /// As [`wait`](Self::wait), for the first one of several queues, and also returns when
-    /// one of `extra` is readable: a socket whose hang-up tells that the peer is gone, an
-    /// eventfd that wakes the thread.
+    /// As [`wait`](Self::wait), for the first one of several queues. Also returns when one of
+    /// `extra` is readable: a socket that the peer has closed, or an eventfd that wakes the thread.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -129,10 +127,10 @@ impl CompletionChannel {
 }
 
 impl AsFd for CompletionChannel {
-    /// The descriptor that becomes readable with an event, for a program's own poll
-    /// loop. Only wait on it, then call [`wait`](Self::wait) with a timeout of zero:
-    /// what is read from it directly is lost. Where several threads share the channel,
-    /// they wait by [`wait`](Self::wait): it takes what makes the descriptor readable.
+    /// The descriptor that becomes readable with an event, for a program's own poll loop. Only wait
+    /// on it, then call [`wait`](Self::wait) with a timeout of zero: events read from it directly
+    /// are lost. Threads that share the channel use [`wait`](Self::wait) alone: it takes the events
+    /// that make the descriptor readable.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
     }

@@ -97,8 +97,8 @@ impl Completion<'_> {
         })
     }
 
-    /// The queue pair that sent a datagram: of [`source`](Self::source), what tells senders on one
-    /// port apart.
+    /// The queue pair that sent a datagram, which identifies a sender on its port: part of
+    /// [`source`](Self::source).
     #[inline]
     #[must_use]
     pub fn src_qp(&self) -> Option<u32> {
@@ -108,7 +108,7 @@ impl Completion<'_> {
     /// Reports whether this is the completion of a received message without an immediate.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        // Without branches: nearly always all of it holds.
+        // Without branches: nearly always all conditions hold.
         self.is_success()
             & (self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV)
             & (self.wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 == 0)
@@ -120,7 +120,7 @@ impl Completion<'_> {
         self.wc.byte_len
     }
 
-    /// The vendor's number for what went wrong; 0 if nothing did.
+    /// The vendor's error code; 0 without an error.
     #[must_use]
     pub fn vendor_err(&self) -> u32 {
         if self.is_success() { 0 } else { self.wc.vendor_err }
@@ -203,7 +203,7 @@ impl CompletionBatch {
         self.filled == self.popped
     }
 
-    /// The number of the queue pair whose completion is the next one; it stays there.
+    /// The number of the queue pair of the next completion, which stays in the batch.
     #[inline]
     #[must_use]
     pub fn next_qp_num(&self) -> Option<u32> {
@@ -233,7 +233,7 @@ impl CompletionBatch {
     /// Takes all completions out, in the order of their arrival.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_> {
-        // Emptied first: whatever becomes of the iterator, no completion is seen twice.
+        // Emptied first: if the iterator is leaked, no completion is seen twice.
         let filled = std::mem::take(&mut self.filled);
         let popped = std::mem::take(&mut self.popped);
         Drain { entries: self.entries[popped..filled].iter(), epoch: self.epoch }

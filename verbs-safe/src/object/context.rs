@@ -56,7 +56,7 @@ impl Device {
     pub fn open(&self) -> Result<Context, OpenDeviceError> {
         let (raw, table, backlog) = (self.open_raw()?, self.table(), Backlog::default());
         let inner = Arc::new(ContextInner { raw, table, backlog, device: self.clone() });
-        // Events are waited for with poll(2), which knows a timeout; taking one must not block.
+        // Waits for events use poll(2), which has a timeout; taking one must not block.
         make_nonblocking(inner.as_fd()).map_err(|errno| self.not_opened(errno))?;
         Ok(Context { inner })
     }
@@ -66,9 +66,9 @@ impl Context {
     /// Reports whether the device is one of the kernel's, which registers memory through the
     /// kernel: its commands go to a character device. (The software device's descriptor is a file.)
     pub(crate) fn is_kernels(&self) -> bool {
-        // SAFETY: the context is open; its descriptor does not change.
+        // SAFETY: `self.inner` keeps the context open; its descriptor does not change.
         let fd = unsafe { (*self.inner.raw.as_ptr()).cmd_fd };
-        // SAFETY: open as long as the context, which `self` keeps.
+        // SAFETY: `fd` is open as long as the context, which `self.inner` keeps.
         let stat = (fd >= 0).then(|| rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }));
         stat.and_then(Result::ok)
             .is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_char_device())
@@ -99,7 +99,7 @@ impl Context {
     /// [`QueryDeviceError`] with the system's reason.
     pub fn attr(&self) -> Result<DeviceAttr, QueryDeviceError> {
         let mut attr = ibv_device_attr_ex::default();
-        // SAFETY: the context is alive and belongs to this table.
+        // SAFETY: `self.inner` keeps the context alive, which belongs to this table.
         let result = unsafe {
             verbs_sys::ibv_query_device_ex(&self.inner.table, self.inner.raw.as_ptr(), &mut attr)
         };
@@ -116,7 +116,7 @@ impl Context {
     /// [`QueryPortError`], also where there is no such port.
     pub fn port(&self, port: u8) -> Result<PortAttr, QueryPortError> {
         let mut attr = ibv_port_attr::default();
-        // SAFETY: the context is alive and belongs to this table.
+        // SAFETY: `self.inner` keeps the context alive, which belongs to this table.
         let result = unsafe {
             verbs_sys::ibv_query_port(&self.inner.table, self.inner.raw.as_ptr(), port, &mut attr)
         };
@@ -128,7 +128,7 @@ impl Context {
         Ok(PortAttr::new(port, &attr))
     }
 
-    /// A protection domain: what queue pairs and memory must share to work together.
+    /// A protection domain. Queue pairs and memory of different domains do not work together.
     ///
     /// # Errors
     /// [`AllocPdError`] with the system's reason.
@@ -136,9 +136,8 @@ impl Context {
         self.domain(ibv_access_flags(0))
     }
 
-    /// A protection domain, all memory of which is registered on demand: the device asks for a page
-    /// when it needs it, and no page is pinned. The first access to each takes as long as a page
-    /// fault.
+    /// A protection domain with on-demand paging for all its memory: the device requests a page
+    /// when it needs it, and no page is pinned. The first access to a page takes a page fault.
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -151,8 +150,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`RegisterError::NoOnDemandPaging`] where the device has none for some use of memory by
-    /// reliable connections.
+    /// [`RegisterError::NoOnDemandPaging`] if the device lacks it for any operation of reliable
+    /// connections.
     pub fn alloc_pd_on_demand(&self) -> Result<ProtectionDomain, RegisterError> {
         let odp = self.attr()?.odp;
         let uses = [
@@ -173,9 +172,9 @@ impl Context {
         }
     }
 
-    /// A protection domain, all regions of which are registered with this access besides their own.
+    /// A protection domain that adds this access to that of each region.
     fn domain(&self, access: ibv_access_flags) -> Result<ProtectionDomain, AllocPdError> {
-        // SAFETY: the context is alive.
+        // SAFETY: `self.inner` keeps the context alive.
         let raw = unsafe { (self.inner.table.alloc_pd)(self.inner.raw.as_ptr()) };
         let raw = ObjectPtr::new(raw).map_err(|errno| AllocPdError { errno })?;
         let context = self.inner.clone();
@@ -184,11 +183,10 @@ impl Context {
 }
 
 impl AsFd for Context {
-    /// The descriptor that becomes readable when there is an asynchronous event,
-    /// for a program's own poll loop. Only wait on it: what is read from it is lost. Of
-    /// events that were taken for a queue pair's sake
-    /// ([`QpControl::has_reached_last_wqe`](crate::QpControl::has_reached_last_wqe)) it does
-    /// not tell: [`poll_async_event`](Self::poll_async_event) does.
+    /// The descriptor that becomes readable when there is an asynchronous event, for a program's
+    /// own poll loop. Only wait on it: events read from it are lost. It does not signal events that
+    /// [`QpControl::has_reached_last_wqe`](crate::QpControl::has_reached_last_wqe) has taken: call
+    /// [`poll_async_event`](Self::poll_async_event) for these.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
     }
@@ -215,7 +213,7 @@ pub(crate) struct PdInner {
 
 impl Drop for PdInner {
     fn drop(&mut self) {
-        // SAFETY: whatever was made in the domain holds it, so that nothing is left in it.
+        // SAFETY: every object made in the domain holds it, so none is left.
         let result = unsafe { (self.context.table.dealloc_pd)(self.raw.as_ptr()) };
         destroyed("a protection domain", Errno::check(result), || self.context.clone());
     }

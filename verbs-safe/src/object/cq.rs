@@ -107,11 +107,12 @@ impl Context {
         let vector = c_int::try_from(config.comp_vector).map_err(|_| refused(Errno::EINVAL))?;
         let raw_channel = channel.as_ref().map_or(null_mut(), |c| c.raw.as_ptr());
         let context = self.inner.raw.as_ptr();
-        // SAFETY: context and channel are alive and belong together; the tag outlives the queue.
+        // SAFETY: `self.inner` and `channel` keep context and channel alive, which belong together;
+        // `CqInner` keeps the tag (`events`) until the queue is destroyed.
         let raw =
             unsafe { (self.inner.table.create_cq)(context, entries, tag, raw_channel, vector) };
         let raw = ObjectPtr::new(raw).map_err(refused)?;
-        // SAFETY: the queue was just made.
+        // SAFETY: `raw` owns the new queue.
         let capacity = u32::try_from(unsafe { (*raw.as_ptr()).cqe }).unwrap_or(0);
         Ok(CompletionQueue {
             inner: Arc::new(CqInner {
@@ -133,7 +134,7 @@ impl CompletionQueue {
         CqId(self.inner.events.number)
     }
 
-    /// Returns the count of completions that it holds: at least what was asked for.
+    /// Returns its capacity in completions: at least the requested one.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.inner.reservations.capacity
@@ -145,8 +146,8 @@ impl CompletionQueue {
         self.inner.reservations.reserved()
     }
 
-    /// Takes as many completions as are there and fit into `batch`, and returns how
-    /// many; what was in the batch before is forgotten.
+    /// Moves completions into `batch`, up to its size, and returns their number. Completions that
+    /// were left in the batch are discarded.
     ///
     /// # Errors
     /// [`PollCqError`]: the queue is dead, as after an overrun.
@@ -158,7 +159,8 @@ impl CompletionQueue {
         // completions are taken.
         batch.epoch = self.inner.epoch.load(Ordering::Acquire);
         let room = batch.entries.len();
-        // SAFETY: the queue is alive, and the batch has room for that many.
+        // SAFETY: `self.inner` keeps the queue alive; `batch.entries` has room for `room`
+        // completions.
         let polled = unsafe {
             ibv_poll_cq(self.inner.raw.as_ptr(), room as c_int, batch.entries.as_mut_ptr())
         };
@@ -169,16 +171,16 @@ impl CompletionQueue {
         Ok(batch.filled)
     }
 
-    /// Asks for one event on the channel at the next completion; with
-    /// `solicited_only`, at the next whose sender asked for it, or that failed. It is
-    /// one-shot: see [`CompletionChannel`] for the order that misses none.
+    /// Requests one event on the channel at the next completion; with `solicited_only`, at the next
+    /// solicited or failed one. It is one-shot: see [`CompletionChannel`] for the order that misses
+    /// none.
     ///
     /// # Errors
     /// [`ArmCqError`]: there is no channel, or the device refused.
     pub fn arm(&self, solicited_only: bool) -> Result<Armed, ArmCqError> {
         let channel = self.inner.channel.as_ref().ok_or(ArmCqError::NoChannel)?;
         let armed = Armed::before(&self.inner.events, channel);
-        // SAFETY: the queue is alive and has a channel.
+        // SAFETY: `self.inner` keeps the queue alive; `channel` was checked above.
         let result = unsafe { ibv_req_notify_cq(self.inner.raw.as_ptr(), solicited_only.into()) };
         Errno::check(result).map_err(ArmCqError::Refused)?;
         Ok(armed)
@@ -186,14 +188,14 @@ impl CompletionQueue {
 }
 
 impl CqInner {
-    /// Acknowledges what was taken, and destroys the queue.
+    /// Acknowledges the events taken, and destroys the queue.
     fn destroy(&self) -> Result<(), Errno> {
         let table = &self.context.table;
         // With the lock held no thread takes another event, for which destroying would wait.
         let _taking = self.channel.as_ref().map(|c| c.waiting.lock());
         let taken = self.events.settle();
-        // SAFETY: that many events were taken; every queue pair that uses the queue
-        // holds it, so that none is left.
+        // SAFETY: `taken` events were taken and not acknowledged; every queue pair that uses the
+        // queue holds it, so none is left.
         unsafe {
             if taken > 0 {
                 (table.ack_cq_events)(self.raw.as_ptr(), taken);

@@ -1,4 +1,4 @@
-//! Asynchronous events: what happens to a device besides completions.
+//! Asynchronous events of a device and its objects.
 
 mod poll;
 

@@ -65,10 +65,10 @@ impl Context {
         Ok((0..len).filter_map(|index| self.gid_entry(port, index)).collect())
     }
 
-    /// The GID that a connection through `port` should use: the one at index
-    /// `wanted`, or else the best there is. RoCE v2 with an IPv4-mapped address is
-    /// best, since it is routable and its peers have one, too; then other RoCE v2,
-    /// then what is left in the order of the table; link-local ones are last.
+    /// The GID that a connection through `port` should use: the one at index `wanted`, or else the
+    /// best in the table. RoCE v2 with an IPv4-mapped address is best, since it is routable and its
+    /// peers have one, too; then other RoCE v2; then the others in the order of the table;
+    /// link-local ones are last.
     ///
     /// # Errors
     /// [`ChooseGidError`]: no GID, or none at that index.
@@ -101,7 +101,7 @@ impl Context {
     pub(crate) fn gid_entry(&self, port: u8, index: u32) -> Option<GidEntry> {
         let mut raw = ibv_gid_entry::default();
         let (table, context) = (&self.inner.table, self.inner.raw.as_ptr());
-        // SAFETY: the context is alive and belongs to this table.
+        // SAFETY: `self.inner` keeps the context alive, which belongs to this table.
         let answer = unsafe { ibv_query_gid_ex(table, context, port.into(), index, &mut raw) };
         let mut entry = GidEntry { index, gid: [0; 16], kind: GidKind::Unknown, interface: 0 };
         match answer {
@@ -110,7 +110,7 @@ impl Context {
                 entry.interface = raw.ndev_ifindex;
                 entry.gid = bytes(raw.gid);
             }
-            // Not asked again: most of a table of a thousand entries is empty.
+            // No second query: most entries of a table of a thousand are empty.
             Some(libc::ENODATA) => return None,
             _ => entry.gid = self.plain_gid(port, index)?,
         }
@@ -121,7 +121,7 @@ impl Context {
     fn plain_gid(&self, port: u8, index: u32) -> Option<[u8; 16]> {
         let mut gid = ibv_gid::default();
         let (table, context) = (&self.inner.table, self.inner.raw.as_ptr());
-        // SAFETY: the context is alive, `gid` is writable.
+        // SAFETY: `self.inner` keeps the context alive; `gid` is writable.
         let result =
             unsafe { (table.query_gid)(context, port, i32::try_from(index).ok()?, &mut gid) };
         (result == 0).then(|| bytes(gid))

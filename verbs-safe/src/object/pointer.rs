@@ -1,4 +1,4 @@
-//! Pointers to what verbs have made, and its end.
+//! Pointers to objects that verbs have made, and their destruction.
 
 use std::ptr::NonNull;
 
@@ -16,7 +16,7 @@ unsafe impl<T> Send for ObjectPtr<T> {}
 unsafe impl<T> Sync for ObjectPtr<T> {}
 
 impl<T> ObjectPtr<T> {
-    /// Takes over what a verb has returned; NULL is an error, which the calling thread's errno tells.
+    /// Takes over the result of a verb; NULL is an error, read from the thread's errno.
     pub(crate) fn new(made: *mut T) -> Result<ObjectPtr<T>, Errno> {
         NonNull::new(made).map(ObjectPtr).ok_or_else(Errno::last)
     }

@@ -8,7 +8,8 @@ use crate::ids::SrqId;
 /// The value that the context pointer of a queue pair points to.
 #[derive(Debug, Default)]
 pub(crate) struct QpTag {
-    /// The device has told that the queue pair takes no more from its shared receive queue.
+    /// True once the device has reported that the queue pair takes no more from its shared receive
+    /// queue.
     reached_last_wqe: AtomicBool,
 }
 

@@ -31,7 +31,7 @@ pub struct ConnectAttr {
     /// READs and atomics of the peer in flight, at most
     /// ([`DeviceAttr::max_qp_rd_atom`](crate::DeviceAttr::max_qp_rd_atom)).
     pub max_dest_rd_atomic: u8,
-    /// The first packet sequence number of what we send: as in our [`Endpoint`](crate::Endpoint).
+    /// The first packet sequence number that we send: as in our [`Endpoint`](crate::Endpoint).
     pub local_psn: u32,
 }
 
@@ -54,7 +54,7 @@ impl ConnectAttr {
         }
     }
 
-    /// Names a field that is too narrow for its value, of which the device would cut something off.
+    /// Names a field with a value that the device would truncate.
     pub(crate) fn complaint(&self) -> Option<&'static str> {
         match self {
             a if a.min_rnr_timer > 31 => Some("min_rnr_timer has 5 bits"),

@@ -104,11 +104,11 @@ impl QpControl {
         })
     }
 
-    /// Returns what the peer has to know to connect to this end: `gid` is the one that
-    /// [`Context::choose_gid`] gave, `psn` the one that [`ConnectAttr`] is given, too.
+    /// Returns the endpoint to send to the peer: `gid` is that of [`Context::choose_gid`], `psn`
+    /// that of [`ConnectAttr`].
     ///
     /// # Errors
-    /// [`QueryPortError`]: the port's LID cannot be had.
+    /// [`QueryPortError`]: the port's LID cannot be queried.
     pub fn endpoint(&self, port: u8, gid: Gid, psn: u32) -> Result<Endpoint, QueryPortError> {
         let lid = self.context().port(port)?.lid;
         Ok(Endpoint { qp_num: self.qp_num(), psn, lid, gid: gid.gid })
@@ -148,8 +148,8 @@ impl QpControl {
         self.modify(transition::datagram_rts(local_psn))
     }
 
-    /// Resumes sending after an error: SQE to RTS. Only unreliable queue pairs stop there; they
-    /// keep receiving meanwhile. What was posted behind the request that failed has been flushed.
+    /// Resumes sending after an error: SQE to RTS. Only unreliable queue pairs enter SQE; they keep
+    /// receiving meanwhile. Requests posted behind the failed one have been flushed.
     ///
     /// # Errors
     /// [`ModifyQpError`]: it is not in [`SQE`](QpState::SQE), or the device refused.
@@ -169,13 +169,13 @@ impl QpControl {
         self.modify(transition::plain(ibv_qp_state::IBV_QPS_ERR))
     }
 
-    /// Reports whether the device has told that this queue pair, in ERR, takes no more requests
-    /// from its shared receive queue (`QP_LAST_WQE_REACHED`): what it had taken has completed by
-    /// then, and is to be polled before the queue pair goes. Not every device tells (the kernel's
-    /// rxe does not), so limit the time of the wait.
+    /// Reports whether the device has raised `QP_LAST_WQE_REACHED` for this queue pair in ERR: it
+    /// takes no more requests from its shared receive queue. The requests that it had taken have
+    /// completed by then; poll their completions before you drop the queue pair. Not every device
+    /// raises the event (the kernel's rxe does not), so limit the time of the wait.
     ///
-    /// Takes the events of the context that are there; the next calls of
-    /// [`Context::poll_async_event`] return them.
+    /// Takes the pending events of the context; the next calls of [`Context::poll_async_event`]
+    /// return them.
     ///
     /// # Errors
     /// [`AsyncEventError`] with the system's reason.
@@ -195,7 +195,7 @@ impl QpControl {
     pub fn data_in_order(&self) -> bool {
         let query = self.inner.uses.pd.context.table.query_qp_data_in_order;
         let write = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
-        // SAFETY: the queue pair is alive.
+        // SAFETY: `self.inner` keeps the queue pair alive.
         query.is_some_and(|query| unsafe { query(self.inner.raw(), write, 0) } == 1)
     }
 
@@ -205,7 +205,7 @@ impl QpControl {
         Context { inner: self.inner.uses.pd.context.clone() }
     }
 
-    /// The protection domain that it was made in: what memory for it is registered in.
+    /// The protection domain that it was made in: register memory for it there.
     #[must_use]
     pub fn protection_domain(&self) -> ProtectionDomain {
         ProtectionDomain { inner: self.inner.uses.pd.clone() }
@@ -217,13 +217,13 @@ impl QpControl {
 
     fn modify(&self, (mut attr, mask): Transition) -> Result<(), ModifyQpError> {
         let modify = self.inner.uses.pd.context.table.modify_qp;
-        // SAFETY: the queue pair is alive. No transition goes to RESET, so that what is
-        // posted always completes.
+        // SAFETY: `self.inner` keeps the queue pair alive. No transition goes to RESET, so posted
+        // work always completes.
         let result = unsafe { modify(self.inner.raw(), &mut attr, mask.0 as i32) };
         Errno::check(result).map_err(|errno| self.modify_error(attr.qp_state, errno))
     }
 
-    /// Makes the error of attributes that are impossible, whatever the device.
+    /// Makes the error of attributes that are impossible on any device.
     #[cold]
     fn mistake(&self, to: ibv_qp_state, detail: &'static str) -> ModifyQpError {
         ModifyQpError { detail, ..self.modify_error(to, Errno::EINVAL) }
@@ -238,7 +238,7 @@ impl QpControl {
     fn query_raw(&self, mask: u32) -> Result<ibv_qp_attr, QueryQpError> {
         let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
         let query = self.inner.uses.pd.context.table.query_qp;
-        // SAFETY: the queue pair is alive, both structs are writable.
+        // SAFETY: `self.inner` keeps the queue pair alive; both structs are writable.
         let result = unsafe { query(self.inner.raw(), &mut attr, mask as i32, &mut init) };
         Errno::check(result).map_err(|errno| QueryQpError { errno })?;
         Ok(attr)

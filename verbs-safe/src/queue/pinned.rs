@@ -1,10 +1,10 @@
 //! Objects that requests refer to besides slots: address handles and regions.
 //!
-//! A device may use an address handle, or the memory of a region, until the request that
-//! refers to it has completed. So the queue pair itself keeps both, and the user's
-//! handles may be dropped, or forgotten, at any time. A send queue has a [`Directory`] of
-//! each, from which requests take plain values, without counting references; what is
-//! removed from one leaves the queue pair when no request can refer to it any more.
+//! A device may use an address handle, or the memory of a region, until the request that refers to
+//! it has completed. So the queue pair itself keeps both, and the user's handles may be dropped, or
+//! forgotten, at any time. A send queue has a [`Directory`] of each, from which requests take plain
+//! values, without counting references. The queue pair releases a removed entry when no request can
+//! refer to it any more.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl PinnedRefs {
         let mut items = self.0.lock();
         let found = items.iter().position(|kept| kept.is_same(item));
         let released = found.map(|i| items.swap_remove(i));
-        // To destroy it enters the kernel: not with the lock held.
+        // Destroying enters the kernel, so it is done without the lock.
         drop(items);
         drop(released);
     }
@@ -71,8 +71,8 @@ impl Entry {
 /// Entries of a directory, at most.
 pub(crate) const MAX_ENTRIES: u32 = 1 << 24;
 
-/// Entries of one kind, of one send queue: what requests need to know of each (`T`), and
-/// until which request it is needed.
+/// Entries of one kind, of one send queue. Each has the values for requests (`T`), and the last
+/// request that uses it.
 pub(crate) struct Directory<T> {
     places: Vec<EntryPlace<T>>,
     free: Vec<u32>,
@@ -102,7 +102,7 @@ impl<T> Directory<T> {
         Some(entry)
     }
 
-    /// Adds an entry of what the caller keeps, until no request can refer to it any more.
+    /// Adds an entry for an object that the caller keeps until no request can refer to it any more.
     pub(crate) fn lend(&mut self, value: T) -> Option<Entry> {
         self.put(None, value)
     }
@@ -142,8 +142,8 @@ impl<T> Directory<T> {
         Some(removed)
     }
 
-    /// Removes an entry of what was lent, unless a request after `retired` refers to it;
-    /// returns true if there is none any more.
+    /// Removes a lent entry, unless a request after `retired` refers to it; returns true if the
+    /// entry is gone.
     pub(crate) fn give_back(&mut self, entry: Entry, retired: u64) -> bool {
         match self.get(entry) {
             Some(place) if place.item.is_none() && place.last_used <= retired => {
@@ -169,7 +169,7 @@ fn next_serials() -> Range<u64> {
 /// Objects that were removed, and may still be in use.
 pub(crate) struct Leaving {
     items: Vec<(u64, Item)>,
-    /// The first request whose retirement lets something go; `u64::MAX` if none does.
+    /// The first request that releases an object when it is retired; `u64::MAX` if none does.
     pub(crate) next: u64,
 }
 

@@ -178,8 +178,8 @@ impl<R: Recycle> RecvPool<R> {
         Ok(self.lend(taken))
     }
 
-    /// Takes so many of the prepaid references to the pool, and more of them if there
-    /// are too few.
+    /// Takes this number of prepaid references to the pool; first prepays more if there are too
+    /// few.
     #[inline]
     fn prepay(&mut self, references: usize) {
         if self.prepaid < references {
@@ -219,7 +219,7 @@ impl<R: Recycle> RecvPool<R> {
             return Err(TakeError::Failed { slot, error });
         }
         let Some(len) = self.message_len(completion) else {
-            // Release: as above.
+            // Release: our accesses to the slot precede its next post.
             state.store(HOME, Ordering::Release);
             return Err(TakeError::Runt { slot, byte_len: completion.byte_len() });
         };
@@ -229,8 +229,8 @@ impl<R: Recycle> RecvPool<R> {
         Ok((slot, len.min(self.inner().slot_bytes)))
     }
 
-    /// The length of a received message, as the device tells it; `None` if it is shorter
-    /// than what stands in front of it.
+    /// The length of a received message by the device's report; `None` if it is shorter than the
+    /// header in front of a message.
     #[inline]
     fn message_len(&self, completion: &Completion<'_>) -> Option<u32> {
         if completion.is_write_imm() {
@@ -242,7 +242,7 @@ impl<R: Recycle> RecvPool<R> {
     /// The caller has added a reference, and the slot is LENT once.
     #[inline]
     fn lend(&self, (slot, len): (u32, u32)) -> RecvBuf<R> {
-        // SAFETY: the slot was checked.
+        // SAFETY: the caller has checked the slot and added a reference.
         unsafe { PoolInner::message(self.inner, slot, len) }
     }
 }
@@ -257,7 +257,7 @@ impl<R: Recycle> Clone for RecvPool<R> {
 
 impl<R: Recycle> Drop for RecvPool<R> {
     fn drop(&mut self) {
-        // SAFETY: the handle's own reference, and what it has prepaid.
+        // SAFETY: the handle owns one reference, and the prepaid ones.
         unsafe { PoolInner::release(self.inner, 1 + self.prepaid) }
     }
 }

@@ -42,7 +42,7 @@ pub enum RecvSide<'a> {
     None,
 }
 
-/// Parameters of a queue pair. Begin with [`new`](Self::new), and change what differs.
+/// Parameters of a queue pair. Begin with [`new`](Self::new), and change single fields.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairConfig<'a> {
     /// Completion queue of its sends. Room for `max_send_wr` completions is reserved in it.
@@ -61,15 +61,14 @@ pub struct QueuePairConfig<'a> {
     pub send_slots: u32,
     /// Bytes of a buffer of the send ring.
     pub send_slot_bytes: usize,
-    /// Messages up to this length are to be handed over inline; what the device
-    /// grants may be less ([`SendQueue::max_inline`]).
+    /// Longest message to send inline; the device may grant less ([`SendQueue::max_inline`]).
     pub max_inline: u32,
     /// Pieces that a request can be put together from
     /// ([`SendQueue::post_inline_parts`](crate::SendQueue::post_inline_parts)): 1 or 2.
     pub max_parts: u32,
     /// Buffers that messages land in.
     pub recv: RecvSide<'a>,
-    /// True if every send completes, whatever its flags say.
+    /// True if every send is signalled, regardless of its flags.
     pub sq_sig_all: bool,
 }
 
@@ -214,7 +213,7 @@ impl ProtectionDomain {
         RecvPool::new(memory, recycler).map(Some)
     }
 
-    /// Reserves what the queue pair may complete, and gathers what it uses.
+    /// Reserves room for its completions, and collects the objects that it uses.
     fn uses(
         &self,
         config: &QueuePairConfig<'_>,
@@ -246,8 +245,8 @@ impl ProtectionDomain {
     }
 }
 
-/// Creates the queue pair; returns it with the inline length that was granted. What
-/// the device can take inline is found by asking, and asking for less.
+/// Creates the queue pair; returns it with the granted inline length. No verb reports the device's
+/// limit, so each refusal halves the request.
 fn create(uses: Uses, config: &QueuePairConfig<'_>) -> Result<(QpInner, u32), CreateQpError> {
     let mut inline = config.max_inline;
     loop {
@@ -260,7 +259,7 @@ fn create(uses: Uses, config: &QueuePairConfig<'_>) -> Result<(QpInner, u32), Cr
         let errno = match ObjectPtr::new(raw) {
             Ok(raw) => {
                 let granted = init.cap.max_inline_data.min(config.max_inline);
-                // SAFETY: the queue pair was just made of what `uses` holds.
+                // SAFETY: the queue pair was just made of the objects that `uses` holds.
                 return Ok((unsafe { QpInner::new(raw, config.transport, uses) }, granted));
             }
             Err(errno) => errno,

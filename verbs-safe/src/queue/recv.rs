@@ -83,18 +83,18 @@ impl<R: Recycle> RecvQueue<R> {
         }
     }
 
-    /// Posts receives into `slots`, in this order, as one list. Each has to be home.
+    /// Posts receives into `slots`, in this order, as one list. Each slot has to be HOME.
     ///
     /// # Errors
-    /// [`PostRecvError`]: a slot is not home (nothing is posted then), or the device
-    /// refused; what it did not take is home again.
+    /// [`PostRecvError`]: a slot is not HOME (nothing is posted then), or the device refused; slots
+    /// that it did not take are HOME again.
     #[inline]
     pub fn post(&mut self, slots: &[u32]) -> Result<(), PostRecvError> {
         let Some((&first, rest)) = slots.split_first() else { return Ok(()) };
         self.claim(first, rest).map_err(|(at, reason)| self.undo(slots, at, reason))?;
         let mut bad = null_mut();
-        // SAFETY: the list is made of valid requests, whose memory the device now owns
-        // (the slots are POSTED), and which the target holds until it is destroyed.
+        // SAFETY: the list has valid requests. The device owns their memory (the slots are POSTED),
+        // and `self.target` holds it until the queue is destroyed.
         match unsafe { self.post_list(self.work.at(first as usize), &mut bad) } {
             0 => Ok(()),
             result => Err(self.refused(slots, bad, Errno::from_result(result))),
@@ -142,11 +142,10 @@ impl<R: Recycle> RecvQueue<R> {
 
 /// Gathering slots, to post them together.
 impl<R: Recycle> RecvQueue<R> {
-    /// Drops a message, and gathers its slot: what [`reclaim`](Self::reclaim) and
-    /// [`gather`](Self::gather) do, in one step. `false` where other pieces of the
-    /// message are still held (the last of them calls the recycler), or the message is
-    /// another pool's.
-    // Always: a message that is passed on in registers is not put together in memory.
+    /// Drops a message, and gathers its slot: [`reclaim`](Self::reclaim) and
+    /// [`gather`](Self::gather) in one step. Returns false if other pieces of the message are still
+    /// held (the last of them calls the recycler), or the message is another pool's.
+    // Always inlined: the message stays in registers.
     #[inline(always)]
     pub fn put_back(&mut self, buf: RecvBuf<R>) -> bool {
         let Some(slot) = self.pool.reclaim_gathered(buf) else { return false };
@@ -173,18 +172,17 @@ impl<R: Recycle> RecvQueue<R> {
         self.gathered.len() as u32
     }
 
-    /// Posts receives into all slots that are gathered, the first gathered first, as one
-    /// list; returns how many.
+    /// Posts receives into all gathered slots, in the order of gathering, as one list; returns
+    /// their number.
     ///
     /// # Errors
-    /// [`PostRecvError`]: the device refused; what it did not take stays gathered.
+    /// [`PostRecvError`]: the device refused; slots that it did not take stay gathered.
     pub fn post_gathered(&mut self) -> Result<u32, PostRecvError> {
         self.pool.limit_prepaid();
         let Some(first) = self.link_gathered() else { return Ok(0) };
         let mut bad = null_mut();
-        // SAFETY: the list is made of valid requests, whose memory the device now owns
-        // (`link_gathered` has made the slots POSTED), and which the target holds until it is
-        // destroyed.
+        // SAFETY: the list has valid requests. The device owns their memory (`link_gathered` has
+        // made the slots POSTED), and `self.target` holds it until the queue is destroyed.
         match unsafe { self.post_list(first, &mut bad) } {
             0 => {
                 let posted = self.gathered.len() as u32;
@@ -195,7 +193,7 @@ impl<R: Recycle> RecvQueue<R> {
         }
     }
 
-    /// Makes what is gathered POSTED, and links the requests into a list; its first.
+    /// Makes gathered slots POSTED, and links their requests into a list; returns its first.
     #[inline]
     fn link_gathered(&mut self) -> Option<*mut ibv_recv_wr> {
         let (&first, rest) = self.gathered.split_first()?;
@@ -216,7 +214,7 @@ impl<R: Recycle> RecvQueue<R> {
         Some(first)
     }
 
-    /// Takes back what the device did not take.
+    /// Takes back the requests that the device did not take.
     #[cold]
     fn refused_gathered(&mut self, bad: *mut ibv_recv_wr, errno: Errno) -> PostRecvError {
         let posted = self.posted_before(&self.gathered, bad);
@@ -264,11 +262,11 @@ impl<R: Recycle> RecvQueue<R> {
     }
 
     /// # Safety
-    /// `list` heads a list of valid requests, whose memory the device may own.
+    /// `list` heads a list of valid requests; the device may own their memory.
     #[inline]
     unsafe fn post_list(&self, list: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
-        // SAFETY: `self.target` keeps the queue alive; `list` heads a list of valid requests, whose
-        // memory the device may own (see # Safety).
+        // SAFETY: `self.target` keeps the queue alive; `list` heads a list of valid requests, and
+        // the device may own their memory (see # Safety).
         unsafe {
             match &self.target {
                 RecvTarget::Qp(qp) => ibv_post_recv(qp.raw(), list, bad),
@@ -277,7 +275,7 @@ impl<R: Recycle> RecvQueue<R> {
         }
     }
 
-    /// Takes back what the device did not take: `bad` and all behind it.
+    /// Takes back the requests that the device did not take: `bad` and all behind it.
     #[cold]
     fn refused(&mut self, slots: &[u32], bad: *mut ibv_recv_wr, errno: Errno) -> PostRecvError {
         let posted = self.posted_before(slots, bad);
@@ -289,8 +287,8 @@ impl<R: Recycle> RecvQueue<R> {
     #[cold]
     fn posted_before(&self, slots: &[u32], bad: *mut ibv_recv_wr) -> usize {
         let bad = self.work.index_of(bad);
-        // A device that does not say which request is bad may have taken any of them:
-        // they stay POSTED, for their memory may be written to.
+        // A device that does not name the bad request may have taken any of them: they stay POSTED,
+        // because the device may write to their memory.
         let position = slots.iter().position(|slot| Some(*slot as usize) == bad);
         position.unwrap_or(slots.len())
     }

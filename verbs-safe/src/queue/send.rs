@@ -68,9 +68,9 @@ pub(crate) struct SendLimits {
 /// [`close_run`](SendQueue::close_run) write them: no length beyond a slot's gets in.
 #[derive(Debug, Clone, Copy, Default)]
 struct RunBounds {
-    /// Up to this count of requests there is a place and a slot for each, and SENDs are
-    /// offered. (What is staged meanwhile takes a place and at most one slot each, and
-    /// what is retired only adds to both.)
+    /// Up to this count of requests there is a place and a slot for each, and SENDs are offered.
+    /// (Other staged requests take a place and at most one slot each; retired ones only add to
+    /// both.)
     end: u64,
     /// The length of the longest one, at most a slot's.
     max_len: usize,
@@ -118,8 +118,7 @@ pub struct SendQueue {
     slot_bytes: u32,
     slots: u32,
     lkey: u32,
-    /// Requests, linked into a circle; in each place is that whose count has the place as
-    /// its low bits.
+    /// Requests, linked into a circle. The low bits of a request's count are its place.
     places: RawArray<RequestPlace>,
     /// Their number, a power of two, less one.
     mask: usize,
@@ -221,8 +220,7 @@ impl SendQueue {
         self.slots
     }
 
-    /// Returns the length up to which messages are handed over inline: what the device granted of
-    /// what was asked for.
+    /// Returns the longest message that is sent inline, as the device granted it.
     #[inline]
     #[must_use]
     pub fn max_inline(&self) -> u32 {
@@ -271,8 +269,8 @@ impl SendQueue {
         self.retired
     }
 
-    /// The slot that the next request with bytes will take, to be filled; `None` when
-    /// all are staged or in flight. What is in it is left from an earlier request.
+    /// The slot of the next request with bytes, to be filled; `None` when all are staged or in
+    /// flight. It holds bytes of an earlier request.
     #[inline]
     pub fn next_slot(&mut self) -> Option<&mut [u8]> {
         if !self.has_slot() {
@@ -343,10 +341,10 @@ impl SendQueue {
         work
     }
 
-    /// Posts all that is staged, as one list with one doorbell; returns how many.
+    /// Posts all staged requests, as one list with one doorbell; returns their number.
     ///
     /// # Errors
-    /// [`PostSendError`]: what was not posted stays staged. `ENOMEM` is backpressure:
+    /// [`PostSendError`]: requests that were not posted stay staged. `ENOMEM` is backpressure:
     /// retire some, and post again.
     #[inline]
     pub fn post(&mut self) -> Result<u32, PostSendError> {
@@ -391,7 +389,7 @@ impl SendQueue {
         if self.slot == self.last_slot {
             self.slot = self.ring.slot(0);
         } else {
-            // SAFETY: it is not the last one, so that the next lies inside the ring, too.
+            // SAFETY: `self.slot` is not the last slot, so the next one lies inside the ring, too.
             self.slot = unsafe { self.slot.add(self.stride) };
         }
     }
@@ -402,14 +400,14 @@ impl SendQueue {
         count as usize & self.mask
     }
 
-    /// Accounts for what was posted before `bad`.
+    /// Accounts for the requests posted before `bad`.
     #[cold]
     fn refused(&mut self, bad: *mut ibv_send_wr, errno: Errno) -> PostSendError {
         let first = self.place(self.posted + 1);
         let staged = self.staged();
         let distance = |place: usize| place.wrapping_sub(first) & self.mask;
-        // A device that does not say which request is bad may have taken any of them:
-        // they count as posted, for their memory may be read.
+        // A device that does not name the bad request may have taken any of them: they count as
+        // posted, because the device may read their memory.
         let posted = self
             .places
             .index_of(RequestPlace::containing(bad))

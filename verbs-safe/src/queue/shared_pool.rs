@@ -1,4 +1,4 @@
-//! Pools that many queue pairs receive in.
+//! Receive pools that many queue pairs share.
 
 use std::sync::Arc;
 
@@ -8,10 +8,9 @@ use crate::queue::pool::{Front, PoolMemory, RecvPool, Recycle};
 use crate::queue::recv::{RecvPoster, RecvTarget};
 
 impl ProtectionDomain {
-    /// A shared receive queue with its pool of `slots` buffers of `slot_bytes` bytes.
-    /// The poster has one owner, which may lend it (behind a lock) or give it to a
-    /// thread; the pool's handle can be cloned. Give
-    /// [`poster.shared()`](RecvPoster::shared) to the queue pairs that are to use it.
+    /// A shared receive queue with its pool of `slots` buffers of `slot_bytes` bytes. The poster
+    /// has one owner, which may put it behind a lock or give it to a thread; the pool's handle can
+    /// be cloned. Pass [`poster.shared()`](RecvPoster::shared) to the queue pairs that use it.
     ///
     /// # Errors
     /// [`CreateSrqError`]; nothing is left behind.
@@ -33,9 +32,9 @@ impl ProtectionDomain {
         self.shared_pool(slots, slot_bytes, Front::Nothing, recycler)
     }
 
-    /// As [`create_shared_pool`](Self::create_shared_pool), for datagram queue pairs
-    /// only: each buffer has room for a route header, too. (A buffer with one cannot be
-    /// told from one without, so that these queue pairs do not share pools with others.)
+    /// As [`create_shared_pool`](Self::create_shared_pool), for datagram queue pairs only: each
+    /// buffer has room for a route header, too. (A buffer does not tell whether it has one, so
+    /// these queue pairs do not share pools with others.)
     ///
     /// # Errors
     /// [`CreateSrqError`]; nothing is left behind.

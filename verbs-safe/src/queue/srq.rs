@@ -43,7 +43,8 @@ impl ProtectionDomain {
             attr: ibv_srq_attr { max_wr, max_sge: 1, srq_limit: 0 },
         };
         let (table, pd) = (&self.inner.context.table, self.inner.raw.as_ptr());
-        // SAFETY: the domain is alive; the tag outlives the queue.
+        // SAFETY: `self.inner` keeps the domain alive; `SrqInner` keeps the tag until the queue is
+        // destroyed.
         let raw = unsafe { (table.create_srq)(pd, &mut init) };
         let refused = |errno| CreateSrqError::Refused { max_wr, errno };
         let (raw, pd) = (ObjectPtr::new(raw).map_err(refused)?, self.inner.clone());
@@ -79,7 +80,7 @@ impl SharedReceiveQueue {
     pub fn arm_limit(&self, limit: u32) -> Result<(), ModifySrqError> {
         let mut attr = ibv_srq_attr { srq_limit: limit, ..ibv_srq_attr::default() };
         let mask = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 as i32;
-        // SAFETY: the queue is alive.
+        // SAFETY: `self.inner` keeps the queue alive.
         let result = unsafe { (self.table().modify_srq)(self.inner.raw.as_ptr(), &mut attr, mask) };
         Errno::check(result).map_err(|errno| ModifySrqError { verb: "arming the limit of", errno })
     }
@@ -90,7 +91,7 @@ impl SharedReceiveQueue {
     /// [`ModifySrqError`] with the system's reason.
     pub fn armed_limit(&self) -> Result<u32, ModifySrqError> {
         let mut attr = ibv_srq_attr::default();
-        // SAFETY: the queue is alive, `attr` is writable.
+        // SAFETY: `self.inner` keeps the queue alive; `attr` is writable.
         let result = unsafe { (self.table().query_srq)(self.inner.raw.as_ptr(), &mut attr) };
         Errno::check(result).map_err(|errno| ModifySrqError { verb: "querying", errno })?;
         Ok(attr.srq_limit)

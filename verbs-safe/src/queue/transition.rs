@@ -34,8 +34,8 @@ pub(crate) fn init(transport: Transport, port: u8, access: RemoteAccess) -> Tran
     }
 }
 
-/// INIT to RTR, of a queue pair that gets a peer. What is of no use to an unreliable
-/// connection is not told to it.
+/// INIT to RTR, of a queue pair that gets a peer. Attributes that an unreliable connection does not
+/// use are left out.
 pub(crate) fn rtr(
     transport: Transport,
     remote: &Endpoint,

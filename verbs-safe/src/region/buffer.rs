@@ -60,9 +60,9 @@ pub struct Buffer {
     signal: Option<SharedRegion>,
 }
 
-// SAFETY: the memory is the buffer's own, as that of a `Vec<u8>`.
+// SAFETY: the buffer owns its memory, as a `Vec<u8>` does.
 unsafe impl Send for Buffer {}
-// SAFETY: the memory is the buffer's own, as that of a `Vec<u8>`; a shared buffer is only read.
+// SAFETY: the buffer owns its memory, as a `Vec<u8>` does; a shared buffer is only read.
 unsafe impl Sync for Buffer {}
 
 impl ProtectionDomain {
@@ -83,7 +83,7 @@ impl ProtectionDomain {
         if config.peers_read {
             access.0 |= ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
         }
-        // A region of no bytes is none; the mapping has a page at least.
+        // A region cannot be empty; the mapping has at least a page.
         let data = Registration::part(self, backing.clone(), 0, len.max(1), access)?;
         let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
         let signal = config.signal.then(|| {
@@ -96,7 +96,7 @@ impl ProtectionDomain {
 }
 
 impl Buffer {
-    /// Returns what a peer needs to read `len` bytes at `offset`.
+    /// Returns the span for a peer to read `len` bytes at `offset`.
     ///
     /// # Errors
     /// [`RegionError`]: out of bounds, or not for peers.
@@ -143,11 +143,11 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the bytes are initialised (they were mapped as zeroes), stay mapped with
-        // the registration, and are borrowed by nothing else. What a peer reads meanwhile,
-        // a card or a software device reads by accesses of the processor itself (DMA,
-        // inline assembly), which are not the language's and race with no store of it.
-        // That is why the crate compiles for x86-64 only: see `lib.rs`.
+        // SAFETY: the bytes are initialised (they were mapped as zeroes), stay mapped with the
+        // registration, and are borrowed by nothing else. A peer's concurrent READ is executed by
+        // DMA of a card or by inline assembly of a software device: these accesses are outside of
+        // the language's memory model and race with no store of it. That is why the crate compiles
+        // for x86-64 only: see `lib.rs`.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 }

@@ -46,18 +46,17 @@ impl FileRegion {
 debug_shows!(FileRegion: len);
 
 impl ProtectionDomain {
-    /// Registers `len` bytes at `offset` of a file that is open for reading and writing, to
-    /// be read into. There is room for them in the file already (`fallocate`): a device
-    /// does not write beyond its end, and a hole that the disk has no room for is an error
-    /// of the request.
+    /// Registers `len` bytes at `offset` of a file that is open for reading and writing, for READs
+    /// to land in. Allocate the bytes in the file before (`fallocate`): a device does not write
+    /// beyond its end, and a hole without room on the disk is an error of the request.
     ///
     /// # Errors
-    /// [`RegisterError::Map`]: it is no file of that length, or `offset` (a multiple of the
-    /// system's pages, or of its file system's huge ones) or `len` (at least 1) cannot be. [`RegisterError::Refused`]: the
-    /// device. One of the kernel's that does not page on demand gets files in memory only
-    /// (tmpfs, hugetlbfs), whose pages may be pinned: those of a file on a disk may be
-    /// written out and taken for clean while the device still writes to them (Linux 6.5 and later
-    /// refuses to pin such).
+    /// [`RegisterError::Map`]: it is no regular file, or shorter, `offset` is no multiple of the
+    /// page size (of huge pages on hugetlbfs), or `len` is 0. [`RegisterError::Refused`]: the
+    /// device refused. A kernel device without on-demand paging takes only files in memory (tmpfs,
+    /// hugetlbfs), because it pins their pages. Pinned pages of a file on a disk may be written out
+    /// and taken for clean while the device still writes to them; Linux 6.5 and later refuses to
+    /// pin such pages.
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -83,7 +82,7 @@ impl ProtectionDomain {
         let local = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
         let on_demand = ibv_access_flags(local.0 | ibv_access_flags::IBV_ACCESS_ON_DEMAND.0);
         let data = match register(on_demand) {
-            // What the kernel registers otherwise, it pins.
+            // Without on-demand paging, the kernel pins the pages.
             Err(RegisterError::Refused { .. }) if may_be_pinned => register(local)?,
             other => other?,
         };

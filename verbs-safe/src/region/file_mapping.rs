@@ -20,7 +20,7 @@ pub struct FileMapping {
 struct FilePages {
     /// They are nowhere but in memory.
     in_memory: bool,
-    /// Bytes of one, of which mappings consist.
+    /// Bytes of one page; mappings consist of whole pages.
     bytes: usize,
 }
 
@@ -31,7 +31,7 @@ impl FilePages {
         let stat = fstatfs(file)?;
         Ok(match stat.f_type as u64 & 0xffff_ffff {
             TMPFS => FilePages { in_memory: true, bytes: page_bytes() },
-            // Its blocks are its pages. Less than a whole one cannot be unmapped.
+            // The file system's blocks are its pages. A part of a page cannot be unmapped.
             HUGETLBFS => FilePages { in_memory: true, bytes: stat.f_bsize as usize },
             _ => FilePages { in_memory: false, bytes: page_bytes() },
         })

@@ -1,12 +1,11 @@
 //! Memory to be registered: mappings of our own, never the program's heap.
 //!
-//! They are pieces of one memory file of the process, where the system has such: a
-//! device in software can then map what is registered into other processes, instead of
-//! asking the kernel to copy each time. It takes one descriptor, however many mappings
-//! there are. What is unmapped is given back to the system as a hole, and its place in the
-//! file is used again; so the file is as long as what was ever mapped at the same time,
-//! and what fragments add. A child of fork has neither the pages nor a part in the file:
-//! what it drops stays its parent's, and new memory of its own is anonymous.
+//! They are pieces of one memory file of the process, where the system has memory files: a software
+//! device can then map registered memory into other processes, instead of asking the kernel to copy
+//! each time. The file takes one descriptor for all mappings. An unmapped piece becomes a hole, and
+//! its place in the file is used again. So the file is as long as the maximum that was mapped at a
+//! time, plus fragmentation. A child of fork has neither the pages nor a part in the file: dropping
+//! its copies changes nothing for the parent, and its own new memory is anonymous.
 
 mod extents;
 mod file;

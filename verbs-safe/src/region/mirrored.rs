@@ -37,11 +37,11 @@ unsafe impl Sync for Mirrored {}
 impl Mirrored {
     /// Maps at least `bytes` bytes (rounded up to whole pages) twice.
     ///
-    /// The address range is reserved first, and both halves are mapped over the
-    /// reservation: so no other thread can take an address in between.
+    /// The address range is reserved first, and both halves are mapped over the reservation, so
+    /// that no other thread can take an address in between.
     ///
     /// # Errors
-    /// [`MapError`], whose `step` says what the system does not permit.
+    /// [`MapError`]; its `step` names the call that the system refused.
     pub fn new(bytes: usize) -> Result<Mirrored, MapError> {
         Mirrored::with_pages(bytes, Pages::Normal)
     }
@@ -68,7 +68,7 @@ impl Mirrored {
     fn map_half(&self, offset: usize) -> Result<(), Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the range lies in the reservation, which is this value's own.
+        // SAFETY: the range lies in the reservation, which `self` owns.
         unsafe {
             let at = self.base.as_ptr().add(offset).cast::<c_void>();
             mmap(at, self.capacity, protection, flags, &self.file, 0)?;
@@ -103,7 +103,7 @@ impl AsFd for Mirrored {
 
 impl Drop for Mirrored {
     fn drop(&mut self) {
-        // SAFETY: the whole range is this value's own; a registration owns its mirror.
+        // SAFETY: `self` owns the whole range, and a registration owns its mirror: none is left.
         if let Err(errno) = unsafe { munmap(self.base.as_ptr().cast(), self.len()) } {
             leaked("a mirrored mapping", errno.into());
         }
@@ -140,8 +140,8 @@ fn reserve(len: usize, pages: Pages) -> Result<NonNull<u8>, Errno> {
     let base = start.wrapping_add(before);
     for (at, spare) in [(start, before), (base.wrapping_add(len), slack - before)] {
         if spare > 0 {
-            // SAFETY: the piece is of the reservation that was just made, outside of what
-            // is kept of it. A piece that stays is addresses lost, and no harm.
+            // SAFETY: the piece is part of the reservation that was just made, outside of the part
+            // that is kept. If it cannot be unmapped, only addresses are lost.
             let _ = unsafe { munmap(at.cast(), spare) };
         }
     }

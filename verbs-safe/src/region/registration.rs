@@ -74,11 +74,11 @@ pub(crate) struct Registration {
     pd: Arc<PdInner>,
 }
 
-// SAFETY: the memory is only handed out as raw pointers, whose users say why they may
-// use them; a region may be deregistered by any thread.
+// SAFETY: the memory is only handed out as raw pointers, and each use of them has its own reason;
+// any thread may deregister a region.
 unsafe impl Send for Registration {}
-// SAFETY: the memory is only handed out as raw pointers, whose users say why they may use them; the
-// other fields are not written to after the registration was made.
+// SAFETY: the memory is only handed out as raw pointers, and each use of them has its own reason;
+// the other fields do not change after the registration was made.
 unsafe impl Sync for Registration {}
 
 impl Registration {
@@ -100,7 +100,7 @@ impl Registration {
         access: ibv_access_flags,
     ) -> Result<Registration, RegisterError> {
         assert!(offset <= backing.len() && len <= backing.len() - offset, "a part lies inside");
-        // SAFETY: the part lies inside the mapping.
+        // SAFETY: the assertion above: the part lies inside the mapping.
         let base = unsafe { backing.base().add(offset) };
         let (table, raw) = (&pd.inner.context.table, pd.inner.raw.as_ptr());
         let access = ibv_access_flags(access.0 | pd.inner.access.0);

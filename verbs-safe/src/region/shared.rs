@@ -54,7 +54,7 @@ pub struct SharedRegionConfig {
     pub on_demand: bool,
 }
 
-/// A span of a peer's memory: what it needs to tell, for others to reach it.
+/// A span of a peer's memory: the address, length and key that the peer tells others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteSpan {
     /// Address of its first byte, in the peer's address space.
@@ -67,14 +67,13 @@ pub struct RemoteSpan {
 
 /// Registered memory that a peer can read or write at any time.
 ///
-/// Because a peer may write at any time, it is never a slice: it is read and
-/// written by atomic loads and stores, and copied in and out. Of a copy, every
-/// aligned 8-byte word is whole; two words may be of different times. What order
-/// they have is made with [`observe_arrival`](Self::observe_arrival) and
-/// [`publish_tail`](Self::publish_tail). Where a copy in begins or ends within a word, an
-/// atomic exchange leaves the rest of the word alone. In a mirrored region, both copies of a word
-/// are different places to the compiler: use one of them for a word that is both stored and loaded
-/// here.
+/// Because a peer may write at any time, it is never a slice: it is accessed by atomic loads and
+/// stores, and copied in and out. In a copy, every aligned 8-byte word is whole; two words may be
+/// of different times. [`observe_arrival`](Self::observe_arrival) and
+/// [`publish_tail`](Self::publish_tail) order them. Where a copy into the region begins or ends
+/// within a word, an atomic exchange keeps the rest of the word. In a mirrored region, the two
+/// copies of a word are different places to the compiler: use one of them for a word that is both
+/// stored and loaded by this process.
 ///
 /// ```
 /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -171,7 +170,7 @@ impl SharedRegion {
         self.registration.backing()
     }
 
-    /// Returns what a peer needs to reach `len` bytes at `offset`.
+    /// Returns the span for a peer to access `len` bytes at `offset`.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`].
@@ -292,7 +291,7 @@ impl SharedRegion {
         let mut rest = to;
         self.load_part(head, &mut rest);
         let (middle, last) = rest.split_at_mut(words.len());
-        // SAFETY: the words lie inside, aligned; the slice has as many bytes.
+        // SAFETY: `span` has checked the range; `words` is aligned, and as long as `middle`.
         unsafe { words::load(middle, self.base.as_ptr().add(words.start)) };
         rest = last;
         self.load_part(tail, &mut rest);
@@ -310,7 +309,7 @@ impl SharedRegion {
         let (first, rest) = from.split_at(head.len());
         let (middle, last) = rest.split_at(words.len());
         self.store_part(head, first, Ordering::Relaxed);
-        // SAFETY: the words lie inside, aligned; the slice has as many bytes.
+        // SAFETY: `span` has checked the range; `words` is aligned, and as long as `middle`.
         unsafe { words::store(self.base.as_ptr().add(words.start), middle) };
         self.store_part(tail, last, Ordering::Relaxed);
         Ok(())
@@ -339,7 +338,7 @@ impl SharedRegion {
         if offset > region_len || len > region_len - offset {
             return Err(RegionError::OutOfBounds { offset, len, region_len });
         }
-        // SAFETY: `offset` is not beyond the end of the mapping.
+        // SAFETY: checked above: `offset` is not beyond the end of the mapping.
         Ok(unsafe { self.base.add(offset) })
     }
 
@@ -352,14 +351,14 @@ impl SharedRegion {
         Ok(self.word_at(offset))
     }
 
-    /// The word at `offset`, of which the caller has checked a byte at least.
+    /// The word at `offset`; the caller has checked at least one byte of it.
     #[inline]
     fn word_at(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
-        // SAFETY: the word lies inside the region, which begins at a multiple of 8, and is
-        // aligned. This process reaches it by atomics of this size only (of different
-        // ones that meet, the language knows nothing); what the device writes is outside
-        // of the language's memory model, or (a software device) atomic, too.
+        // SAFETY: the word lies inside the region, which begins at a multiple of 8, and is aligned.
+        // This process accesses it by atomics of this size only (the language does not define mixed
+        // sizes). A card's writes are outside of the language's memory model; those of a software
+        // device are atomic, too.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
@@ -379,7 +378,7 @@ impl SharedRegion {
     fn store_part(&self, part: Range<usize>, from: &[u8], order: Ordering) {
         if !part.is_empty() {
             let first = part.start & !7;
-            // Relaxed: what is loaded is only written back, if it has not changed.
+            // Relaxed: the loaded value is only written back, if it has not changed.
             self.word_at(first).update(order, Ordering::Relaxed, |word| {
                 let mut bytes = word.to_ne_bytes();
                 bytes[part.start - first..part.end - first].copy_from_slice(from);

@@ -26,8 +26,8 @@ pub(super) struct LandingMemory {
 /// Most handles kept for later messages.
 const SPARES: usize = 32;
 
-/// A ring that READs of one send queue land in, and that nothing else can write to. It has
-/// one owner; any thread may give up what the ring lends.
+/// A ring that READs of one send queue land in, and that nothing else can write to. It has one
+/// owner; any thread may free bytes that the ring lends.
 ///
 /// Its bytes have positions, which count from the beginning and never wrap; the byte at
 /// `position` lies at `position % capacity`. READs land one behind the other, and bytes
@@ -41,8 +41,8 @@ const SPARES: usize = 32;
 ///             freed              passed     landed       posted
 /// ```
 ///
-/// **Contract: no READ is posted over bytes that are lent, or that can be seen, whatever
-/// the caller does.** What a forgotten [`RingBytes`] holds is never read into again.
+/// **Contract: for any sequence of calls, no READ is posted over bytes that are lent or visible.**
+/// No READ ever lands on the bytes of a forgotten [`RingBytes`].
 ///
 /// ```
 /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -76,15 +76,15 @@ const SPARES: usize = 32;
 /// assert_eq!(ring.freed(), 16);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: as drawn above; all but `freed` and `posted` are multiples of 8 only if the
-// caller makes them so, and what is lent ends at multiples of 8.
+// Invariant: as drawn above; all but `freed` and `posted` are multiples of 8 only if the caller
+// makes them so, and lent pieces end at multiples of 8.
 pub struct LandingRing {
     inner: Arc<LandingMemory>,
     base: NonNull<u8>,
     mask: u64,
     /// The queue that the READs are posted to, and the number that it has given the ring's memory.
     queue: Option<(QueueId, RegionId)>,
-    /// READs that were staged: their count, and the position behind what they bring.
+    /// Staged READs: their count, and the position behind their bytes.
     reads: VecDeque<(u64, u64)>,
     front: FreeFront,
     freed: u64,
@@ -94,25 +94,24 @@ pub struct LandingRing {
     spares: Vec<Arc<LandingMemory>>,
 }
 
-// SAFETY: the ring owns a share of the memory that `base` points into, and hands out what
-// lies there as its invariant permits; the rest is `Send`.
+// SAFETY: the ring owns a share of the memory that `base` points into, and hands out its bytes as
+// the invariant permits; the rest is `Send`.
 unsafe impl Send for LandingRing {}
 // SAFETY: through `&LandingRing` landed bytes are read, and nothing is changed.
 unsafe impl Sync for LandingRing {}
 
-/// Places for what is lent. How many there are may follow from what a peer asks for.
+/// Slots for lent pieces. Their number may depend on a peer's request.
 pub(super) fn slots(count: u32) -> Result<Box<[RecordSlot]>, MapError> {
     let slots = alloc::filled("allocating a free list", count as usize, RecordSlot::new)?;
     Ok(slots.into_boxed_slice())
 }
 
 impl ProtectionDomain {
-    /// A ring for READs to land in, of which at most `max_held` pieces are held at once: a
-    /// power of two.
+    /// A ring for READs to land in. At most `max_held` pieces, a power of two, are held at once.
     ///
     /// # Errors
-    /// [`RegisterError`]: there is no such memory (and which step of making it failed), or
-    /// the device refused it; or `max_held` is no power of two.
+    /// [`RegisterError`]: the memory could not be made (the error names the step), the device
+    /// refused it, or `max_held` is no power of two.
     pub fn landing_ring(
         &self,
         config: RingConfig,
@@ -241,8 +240,8 @@ impl LandingRing {
 
 /// Handing out.
 impl LandingRing {
-    /// The `len` bytes at `position`, which have landed and are ahead of what was
-    /// [passed](Self::passed); `None` where they are not, or not contiguous.
+    /// The `len` bytes at `position`. `None` if they have not landed, are not ahead of the
+    /// [passed](Self::passed) position, or are not contiguous.
     #[inline]
     #[must_use]
     pub fn view(&self, position: u64, len: u32) -> Option<&[u8]> {
@@ -279,8 +278,8 @@ impl LandingRing {
         Some(unsafe { self.base.add(offset) })
     }
 
-    /// Gives up all bytes before `position` that are not lent. Nothing happens where that
-    /// is not ahead of what was passed, or has not landed.
+    /// Frees all bytes before `position` that are not lent. Does nothing if `position` is not ahead
+    /// of the passed one, or has not landed.
     #[inline]
     pub fn pass(&mut self, position: u64) {
         if position > self.passed && position <= self.landed {
@@ -288,8 +287,8 @@ impl LandingRing {
         }
     }
 
-    /// Lends the `len` bytes at `position`, and passes over all before `end`: these are
-    /// free when the lent ones have been given up, and all that was lent before.
+    /// Lends the `len` bytes at `position`, and passes over all before `end`: these are free when
+    /// the lent bytes and all pieces lent before are freed.
     ///
     /// # Errors
     /// [`LendError`]; nothing has changed.
@@ -310,15 +309,15 @@ impl LandingRing {
         Ok(RingBytes { ring, at, len, lent: ManuallyDrop::new(lent) })
     }
 
-    /// Gives up what was lent, on the owner's thread: what dropping it does, without
-    /// atomic read-modify-writes. What another ring has lent is dropped.
+    /// Frees lent bytes on the owner's thread: as dropping them, without atomic read-modify-writes.
+    /// Bytes of another ring are dropped.
     #[inline]
     pub fn free(&mut self, bytes: RingBytes) {
         if !Arc::ptr_eq(&self.inner, &bytes.ring) {
             return;
         }
         let (ring, lent) = bytes.take_apart();
-        // It is this ring's, so that it is taken.
+        // The list accepts it: the bytes are this ring's.
         let _ = self.front.free(&self.inner.list, lent);
         if self.spares.len() < SPARES {
             self.spares.push(ring);
@@ -329,8 +328,7 @@ impl LandingRing {
     #[inline]
     pub fn freed(&mut self) -> u64 {
         let head = self.front.head(&self.inner.list);
-        // With nothing lent, all that was passed is free; else up to the first that is
-        // lent, behind which what was passed waits for it.
+        // With nothing lent, all passed bytes are free; else those before the first lent piece.
         self.freed = if self.front.lent() == 0 { self.passed } else { self.freed.max(head) };
         self.freed
     }
@@ -339,7 +337,7 @@ impl LandingRing {
     #[inline]
     pub fn can_lend(&mut self) -> bool {
         self.front.lent() < self.inner.list.slots() || {
-            // Some may have been given up meanwhile.
+            // Some may have been freed meanwhile.
             self.freed();
             self.front.lent() < self.inner.list.slots()
         }
@@ -401,7 +399,7 @@ impl Drop for RingBytes {
     fn drop(&mut self) {
         // SAFETY: it is not used afterwards; `take_apart` keeps this from running.
         let lent = unsafe { ManuallyDrop::take(&mut self.lent) };
-        // It is of this list, so that it is taken.
+        // The list accepts it: the slot is its own.
         let _ = self.ring.list.free(lent);
     }
 }

@@ -29,8 +29,8 @@ struct SharedRing {
 ///   freed <= claimed <= landed <= posted <= freed + capacity
 /// ```
 ///
-/// **Contract: no READ is posted over a record that is claimed, or can be, whatever the
-/// caller does.**
+/// **Contract: for any sequence of calls, no READ is posted over a record that is claimed or can be
+/// claimed.**
 ///
 /// ```
 /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -74,20 +74,20 @@ struct SharedRing {
 /// assert_eq!(ring.freed(), 16);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: the ring has passed over all before the head of `records`, and nothing else;
-// so READs are staged only over what was claimed and freed.
+// Invariant: the ring has passed over all before the head of `records`, and nothing else; so READs
+// are staged only over records that were claimed and freed.
 pub struct SharedLandingRing {
     ring: LandingRing,
     shared: Arc<SharedRing>,
 }
 
 impl LandingRing {
-    /// Lets several threads claim what lands: records of a ring of this shape, of which as
-    /// many can be held as pieces could be lent.
+    /// Lets several threads claim landed records of a ring of this shape. At most `max_held` of
+    /// them can be held at once.
     ///
     /// # Errors
-    /// The ring itself, where something was lent or passed over already, the shape is not its own,
-    /// or there is no memory.
+    /// The ring itself, if something was lent or passed over before, the shape is not its own, or
+    /// memory runs out.
     // The ring is returned whole and unchanged.
     #[allow(clippy::result_large_err)]
     pub fn share(self, geometry: Geometry) -> Result<(SharedLandingRing, Claims), LandingRing> {
@@ -120,8 +120,8 @@ impl SharedLandingRing {
         self.ring.stage_read(queue, len, remote, flags)
     }
 
-    /// Takes in which READs have been retired, and lets all threads claim what has landed,
-    /// of records that were sent up to `tail`. Returns up to where all has landed.
+    /// Takes the retired READs into account, and lets all threads claim landed records, of those
+    /// sent up to `tail`. Returns the landed position.
     pub fn land(&mut self, queue: &SendQueue, tail: u64) -> u64 {
         let landed = self.ring.land(queue);
         self.shared.records.on_landed(landed, tail);
@@ -185,7 +185,7 @@ impl Claims {
     /// Claims the next record, which goes to no other thread.
     ///
     /// # Errors
-    /// [`RecordError`]: what lies there is no record. All later calls fail the same way.
+    /// [`RecordError`]: there is no valid record. All later calls fail the same way.
     #[inline]
     pub fn take(&self) -> Result<Claim<ClaimedBytes>, RecordError> {
         Ok(match claim(&self.shared)? {
@@ -235,7 +235,7 @@ fn claim(shared: &SharedRing) -> Result<Claim<ClaimedPayload>, RecordError> {
             let (offset, len) = (record.payload.offset as usize, record.payload.len);
             match shared.landing.memory.span(offset, len as usize) {
                 Some(at) => Claim::Bytes(ClaimedPayload { at, len, claimed }),
-                // It is of the ring's shape, so that it lies within the ring.
+                // Records have the ring's shape, so this one lies within the ring.
                 None => {
                     shared.records.free(claimed);
                     Claim::Nothing
@@ -248,15 +248,15 @@ fn claim(shared: &SharedRing) -> Result<Claim<ClaimedPayload>, RecordError> {
 }
 
 impl SharedRing {
-    /// The word at an offset of the ring. It is loaded atomically, because a READ may be
-    /// landing there meanwhile: then others have claimed and freed what it was, and it is
-    /// not looked at. Acquire: the load that tells so is after this one.
+    /// The word at an offset of the ring. It is loaded atomically, because a READ may land there
+    /// meanwhile: then other threads have claimed and freed the record, and the word is discarded.
+    /// Acquire: the load that detects this comes after this one.
     #[inline]
     fn header(&self, offset: u64) -> u64 {
         match self.landing.memory.span(offset as usize, 8) {
             Some(at) => {
-                // SAFETY: the word lies within the mapping, and is aligned as that and every
-                // record are.
+                // SAFETY: the word lies within the mapping; the mapping and every record are
+                // aligned to 8.
                 let word = unsafe { at.cast::<AtomicU64>().as_ref() };
                 u64::from_le(word.load(Ordering::Acquire))
             }

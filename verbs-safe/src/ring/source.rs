@@ -53,8 +53,7 @@ impl SourceRing {
         self.0.is_mirrored
     }
 
-    /// Returns what a peer needs to read the ring: all that it can be seen at, both copies where it
-    /// is mirrored.
+    /// Returns the span for a peer to read the ring: both copies if it is mirrored.
     #[must_use]
     pub fn remote(&self) -> RemoteSpan {
         let (addr, rkey) = (self.0.base.as_ptr() as u64, self.0.registration.rkey());
@@ -70,15 +69,15 @@ impl SourceRing {
         let Some(at) = self.0.span(offset, len) else {
             return Err(self.outside(offset, len));
         };
-        // SAFETY: the bytes lie inside the mapping, which was made with zeroes in it; none
-        // is there twice, since they are no more than one copy; the borrow of `self` is of
-        // all of it. Neither a peer nor work of this process writes there: it is
-        // registered for nothing but reads, and no request can be told of it.
+        // SAFETY: `span` found the bytes inside the mapping, which was made with zeroes in it; none
+        // appears twice, since they are at most one copy; `self` is borrowed for all of it. Neither
+        // a peer nor work of this process writes there: the ring is registered for remote reads
+        // only, and no request can name it.
         Ok(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
     }
 
-    /// Copies all of `from` to `offset`: what [`lend`](Self::lend) and a copy do, and for
-    /// short messages without a call.
+    /// Copies all of `from` to `offset`: as [`lend`](Self::lend) and a copy, without a function
+    /// call for short messages.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`].
@@ -122,14 +121,14 @@ impl SourceRing {
     /// from [`remote`](Self::remote) first.)
     #[must_use]
     pub fn share(&mut self) -> SharedRegion {
-        // No byte lies within a ring of none, so that no slice is made from now on; those
-        // that were made are gone, since they borrowed `self`.
+        // With a capacity of 0, no slice is made from now on; earlier ones are gone, since they
+        // borrowed `self`.
         self.0.capacity = 0;
         SharedRegion::from_registration(self.0.registration.clone())
     }
 
-    /// Says that the bytes at `offset` will be filled soon. A hint, whatever the offset: a
-    /// line that a peer on another processor has read takes a while to be fetched again.
+    /// Prefetches the line at `offset`, any offset, for a write: a line that a peer on another
+    /// processor has read takes a while to be fetched again.
     #[inline(always)]
     pub fn will_fill(&self, offset: usize) {
         let line = self.0.base.as_ptr().wrapping_add(offset);

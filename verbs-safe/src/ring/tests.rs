@@ -1,4 +1,4 @@
-//! Tests of what a ring lends, and of where READs may land.
+//! Tests of lent bytes, and of the places where READs may land.
 
 use super::*;
 use crate::*;
@@ -38,7 +38,7 @@ fn both(config: RingConfig, max_held: u32) -> Both {
 }
 
 impl Both {
-    /// Stages a READ of what is at that place in the source.
+    /// Stages a READ of the bytes at the same offset in the source.
     fn read(&mut self, len: u32) -> Result<(), LandError> {
         let all = self.source.remote();
         let at = self.ring.posted() % CAPACITY as u64;
@@ -46,7 +46,7 @@ impl Both {
         self.ring.stage_read(&mut self.send, len, remote, SIGNALLED)
     }
 
-    /// Executes what is staged.
+    /// Executes the staged requests.
     fn land(&mut self) -> u64 {
         self.send.post().unwrap();
         let mut batch = CompletionBatch::new(16);
@@ -60,7 +60,7 @@ impl Both {
         self.ring.land(&self.send)
     }
 
-    /// Fills what will be read next with bytes of that lap.
+    /// Fills the bytes that will be read next with `value`.
     fn fill(&mut self, len: usize, value: u8) {
         let at = self.ring.posted() as usize % CAPACITY;
         self.source.lend(at, len).unwrap().fill(value);
@@ -135,7 +135,8 @@ fn only_bytes_that_have_landed_are_seen() {
     );
     both.ring.pass(8);
     assert_eq!((both.ring.view(0, 8), both.ring.view(8, 0)), (None, Some(&[][..])));
-    // Before what was passed, behind what has landed, askew, or with no end of its own.
+    // Before the passed position, behind the landed one, misaligned, or with the end of an earlier
+    // piece.
     for (position, len, end) in [(0, 8, 16), (8, 57, 72), (8, 1, 9), (8, 9, 16), (8, 0, 8)] {
         assert_eq!(both.ring.lend(position, len, end).unwrap_err(), LendError::NotLanded);
     }
@@ -248,7 +249,7 @@ fn a_ring_that_cannot_be_says_why() {
     assert_eq!(max_held, RegisterError::MaxHeld(3));
 }
 
-/// Whatever is done in whatever order: bytes that are lent do not change.
+/// For any operations in any order, lent bytes do not change.
 #[test]
 fn lent_bytes_never_change() {
     for seed in 0..40_u64 {

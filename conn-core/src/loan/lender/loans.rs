@@ -24,8 +24,8 @@ impl<S: AsRef<[LenderSlot]> + AsMut<[LenderSlot]>> Lender<S> {
         (fits || is_all).then_some(credits.min(available))
     }
 
-    /// Grants a member that waits and uses nothing its share, if nothing is left to lend: what the
-    /// others wait for may never come.
+    /// Grants a waiting member that uses nothing its share, if no buffer is left to lend: buffers
+    /// may never come back.
     pub(super) fn serve_share(&mut self, member: u32) {
         let slot = &self.slots.as_ref()[member as usize];
         if self.free == 0 && slot.waits && slot.used == 0 {

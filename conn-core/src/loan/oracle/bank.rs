@@ -1,6 +1,6 @@
-//! A pool, its members and the wires to their senders. There is no model but the rules:
-//! every message finds a buffer, what is under way to a sender fits its receives, and
-//! whatever has happened, every active sender gets credit.
+//! A pool, its members and the wires to their senders. The model is three rules: every message
+//! finds a buffer, messages in flight to a sender fit its receives, and after any history every
+//! active sender gets credit.
 
 use std::{collections::VecDeque, vec, vec::Vec};
 
@@ -24,7 +24,7 @@ pub enum BankOp {
     Free(u8),
     /// Freed buffers are posted again.
     Repost,
-    /// A receiver that is busy (false) or idle (true) tells a member what is due.
+    /// A busy (false) or idle (true) receiver sends a member its due control messages.
     Settle(u8, bool),
     /// The oldest control message to a sender arrives.
     Hear(u8),
@@ -271,8 +271,8 @@ impl Bank {
         }
     }
 
-    /// All messages arrive and are freed, and all that is due is told; senders in
-    /// `active` give back what they are asked for, and send `each` messages more.
+    /// Delivers and frees all messages, and sends all due control messages. Senders in `active`
+    /// return recalled credits, and send `each` messages more.
     fn go_on(&mut self, active: u32, each: u32) {
         let places = self.places.len();
         let is_active = |at: usize| active >> at & 1 == 1;
@@ -316,7 +316,7 @@ impl CheckedMachine for Bank {
     fn apply(&mut self, op: BankOp) {
         self.step(op);
         self.check();
-        // All senders are active; then all but one, which stays silent with what it has.
+        // All senders are active; then all but one, which stays silent with its credits.
         let all = (1 << self.places.len()) - 1;
         self.clone().go_on(all, 3);
         self.clone().go_on(all & !1, 3);

@@ -1,4 +1,4 @@
-//! The operations of both ends of one connection, and models of each where the other lies.
+//! The operations of both ends of one connection, and models of each with a hostile peer.
 
 use arbitrary::Arbitrary;
 
@@ -10,11 +10,11 @@ use crate::loan::*;
 /// An operation on a [`Borrower`] and its window.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum BorrowerOp {
-    /// That many messages are sent.
+    /// This number of messages are sent.
     Consume(u32),
     /// WANT is sent, if it may be.
     Ask,
-    /// LOAN arrives: the limit is this far from where it was; the peer may lie.
+    /// LOAN arrives, this far from the present limit; it may be forged.
     Loan(i32),
     /// The same by a credit.
     Credit(i32),

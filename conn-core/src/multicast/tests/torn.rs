@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A member 0 of three, two of which it can see.
+/// Member 0 of three; it can see the other two.
 fn member() -> Member {
     Member::new(config(3, 4, Policy::Opportunistic), 0).expect("a group")
 }
@@ -21,8 +21,7 @@ fn shows_at(member: &mut Member, from: u8, now_ns: u64, words: &[u64; ROW_WORDS]
     member.on_row(Rank(from), now_ns, |at| words[usize::from(at)]);
 }
 
-/// A counter that goes from 0x1f8 to 0x250, of which the lower byte is there: it seems to go
-/// backwards.
+/// A counter goes from 0x1f8 to 0x250; only its lower byte has arrived: it seems to go backwards.
 #[test]
 fn a_counter_that_is_half_there_is_no_lie() {
     let (mut member, mut row) = (member(), Row { health: 0x1f8, ..Row::default() });
@@ -60,7 +59,7 @@ fn suspects_are_not_taken_without_the_counters_before_them() {
     assert_eq!((member.rows[1].wedged, member.rows[1].health), (suspects, 1));
 }
 
-/// An area whose last repair is just being overwritten by one for fewer survivors.
+/// A repair for fewer survivors is overwriting the last repair of an area.
 #[test]
 fn a_repair_is_taken_only_complete_and_for_the_same_survivors() {
     let mut member = Member::new(config(4, 4, Policy::Opportunistic), 0).expect("a group");

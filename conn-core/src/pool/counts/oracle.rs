@@ -46,7 +46,7 @@ impl CheckedPoolCounts {
         self.states.iter().filter(|s| **s == state).count()
     }
 
-    /// Moves `n` buffers, all or none; what the machine has to say to it.
+    /// Moves `n` buffers, all or none; returns the expected answer of the machine.
     fn change(&mut self, n: u8, from: BufferState, to: BufferState) -> Result<(), Miscount> {
         let possible = self.count(from);
         if usize::from(n) > possible {

@@ -11,7 +11,7 @@ use crate::exhaustive::CheckedMachine;
 /// An operation on a free list.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum FreeListOp {
-    /// A record of that many units of 8 bytes is lent.
+    /// A record of this number of units of 8 bytes is lent.
     Lend(u8),
     /// A record that is held is freed.
     Free {
@@ -20,7 +20,7 @@ pub enum FreeListOp {
         /// On the owner's thread, or not.
         own: bool,
     },
-    /// A record that was freed before is freed again, with what a stale handle holds.
+    /// A record is freed a second time, with a stale handle.
     FreeAgain(u8),
     /// The owner looks where the head is.
     Head,
@@ -136,8 +136,7 @@ impl CheckedMachine for CheckedFreeList {
 }
 
 impl CheckedFreeList {
-    /// The front moves when it is looked at; the model is always ahead of it, and lending
-    /// counts what was moved over.
+    /// Moves the front over freed records, as the model has done already: lending depends on it.
     fn settle(&mut self) {
         self.front.head(&self.list);
     }

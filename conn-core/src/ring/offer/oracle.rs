@@ -1,4 +1,4 @@
-//! Offers that own what they say, a naive encoder, and what must hold for all bytes.
+//! Offers that own their contents, a naive encoder, and the properties of all byte strings.
 
 use std::{vec, vec::Vec};
 
@@ -106,8 +106,8 @@ pub fn check_sample(sample: &RingOfferSample) {
     assert!(out.iter().all(|&b| b == 0xa5), "a refused encode wrote something");
 }
 
-/// Decodes arbitrary bytes. Panics when they are taken for an offer whose encoding they
-/// are not, or for memory that cannot be.
+/// Decodes arbitrary bytes. Panics when the offer does not encode to the same bytes, or has
+/// impossible memory.
 pub fn check_bytes(bytes: &[u8]) {
     if let Ok(offer) = Offer::decode(bytes)
         && offer.user.len() <= MAX_USER

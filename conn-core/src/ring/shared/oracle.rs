@@ -19,13 +19,13 @@ pub enum SharedRingOp {
     Publish(u8),
     /// A sender that has claimed room does not use it.
     GiveUp(u8),
-    /// This number of units of 8 bytes of what is published land at the receivers; or all of it.
+    /// This number of published units of 8 bytes land at the receivers, or all if there are fewer.
     Land(u8),
     /// A receiver takes a message.
     Take,
     /// One of the messages that are held is freed.
     Free(u8),
-    /// The head is told to the senders.
+    /// The head is advertised to the senders.
     TellHead,
     /// A head arrives that differs from the true one by this many bytes.
     LieHead(i8),
@@ -34,7 +34,7 @@ pub enum SharedRingOp {
 /// A record, from the claim of its room until the head has passed it.
 #[derive(Clone, Debug)]
 struct SentRecord {
-    /// Behind what was skipped for it.
+    /// Position behind the skip record before it.
     start: u64,
     end: u64,
     /// `None` once it is given up.
@@ -54,7 +54,7 @@ pub struct CheckedSharedRing {
     head: u64,
     grants: Vec<(SharedGrant, u8)>,
     claims: Vec<(Claimed, Span)>,
-    /// All that has not been told to be free.
+    /// Records from the advertised head on.
     model: VecDeque<SentRecord>,
     /// Number of these that were taken or skipped.
     taken: usize,
@@ -247,7 +247,7 @@ impl CheckedSharedRing {
             *at < self.taken && (sent.is_freed || sent.content.is_none())
         };
         let row = self.model.iter().enumerate().take_while(passed).count();
-        // What was skipped goes with the record behind it, or once nothing is held.
+        // The head passes a skip record with the record behind it, or once nothing is held.
         let upto = self.model.iter().take(row).filter(|sent| sent.end <= head).count();
         let rest = self.model.range(upto..row);
         assert!(rest.clone().all(|sent| sent.content.is_none()), "freed, and not passed");

@@ -58,7 +58,7 @@ pub struct Receivers<S> {
     pub(super) geometry: Geometry,
     pub(super) claimed: AtomicU64,
     pub(super) landed: AtomicU64,
-    /// Up to where records were sent, as far as was known when the last one landed.
+    /// End of the sent records, as known when the last one landed.
     pub(super) tail: AtomicU64,
     /// Written by the thread that tells the head.
     pub(super) head: AtomicU64,
@@ -92,13 +92,12 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
         &self.geometry
     }
 
-    /// Claims the next record that has landed as a whole. `header` loads the header at an
-    /// offset of the ring's memory, atomically and with `Acquire`: others may have claimed
-    /// and freed it meanwhile, so that it is being written again; then what was loaded is
-    /// not looked at.
+    /// Claims the next record that has landed whole. `header` loads the header at an offset of the
+    /// ring's memory, atomically and with `Acquire`: other threads may have claimed and freed it
+    /// meanwhile, so that it is being overwritten; then the loaded value is discarded.
     ///
     /// # Errors
-    /// [`RecordError`] when what lies there is no record: the connection is to be closed.
+    /// [`RecordError`] when there is no valid record: close the connection.
     #[inline]
     pub fn take(&self, header: impl Fn(u64) -> u64) -> Result<Taking, RecordError> {
         let mut word = self.claimed.load(CLAIM_SEE);
@@ -129,11 +128,11 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
             let (end, records) = match &parsed {
                 Ok(Parsed::Record(record)) => (record.end, 1),
                 Ok(Parsed::Skipped { end }) => (*end, 0),
-                // Not whole yet, or no record; if the claim is not an old one.
+                // The record is partial or invalid, unless the claim is outdated.
                 Ok(Parsed::Partial) | Err(_) => {
                     let now = self.claimed.load(CLAIM_SEE);
-                    // A header may be loaded after others have freed its record, when something
-                    // else is there.
+                    // Other threads may have freed the record before the load, so that the header
+                    // is another one.
                     if now == word || is_mutant!("ring-old-claim-trust") {
                         return parsed.map(|_| Taking::Nothing);
                     }
@@ -172,7 +171,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
         self.landed.store(landed, landed_publish());
     }
 
-    /// Up to where records were claimed; no less than any head that was returned before.
+    /// End of the claimed records; at least any head that was returned before.
     #[inline]
     pub fn claimed(&self) -> u64 {
         // Relaxed: this thread writes the head, and has seen the claim that made it.
@@ -181,7 +180,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
         ClaimWord::unpack(word, head, self.geometry.capacity()).map_or(head, |claim| claim.position)
     }
 
-    /// Moves the head over what was freed, and returns it.
+    /// Moves the head over freed records, and returns it.
     pub fn head(&self) -> u64 {
         // Relaxed: this thread writes both.
         let mut freed = self.freed.load(Ordering::Relaxed);
@@ -196,7 +195,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
             head = end;
             freed = freed.wrapping_add(1) & COUNT;
         }
-        // What was skipped behind the last record that was claimed goes with it.
+        // The head also passes skip records behind the last claimed record.
         let claimed = self.claimed.load(Ordering::Relaxed);
         if let Some(claim) = ClaimWord::unpack(claimed, head, self.geometry.capacity())
             && claim.count == freed
@@ -204,7 +203,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
             head = claim.position;
         }
         if head != before {
-            // The count first: a thread that sees the new head has no old count.
+            // The count is stored first: a thread that sees the new head also sees the new count.
             self.freed.store(freed, head_publish());
             self.head.store(head, head_publish());
         }

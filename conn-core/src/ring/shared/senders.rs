@@ -28,7 +28,7 @@ pub struct SharedGrant {
 }
 
 impl SharedGrant {
-    /// Location where the payload is to be written.
+    /// Location to write the payload to.
     #[inline]
     pub fn payload(&self) -> Span {
         self.payload
@@ -103,7 +103,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         &self.geometry
     }
 
-    /// Up to where records are published.
+    /// End of the published records.
     #[inline]
     pub fn tail(&self) -> u64 {
         // Relaxed: the thread that published it has told the receiver.
@@ -229,11 +229,11 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         self.published_count.store(count, head_publish());
     }
 
-    /// The receiver's head was seen. An older one than is known does no harm: another
-    /// thread has seen more. Returns whether it was news.
+    /// Takes the receiver's head; returns true if it is new. An older head than the known one is
+    /// ignored: another thread has seen a later one.
     ///
     /// # Errors
-    /// [`HeadError`] when it cannot be: the connection is to be closed.
+    /// [`HeadError`] when the head is impossible: close the connection.
     pub fn on_head(&self, head: u64) -> Result<bool, HeadError> {
         // Relaxed: the head was told after the tail, and by way of it.
         let tail = self.published.load(Ordering::Relaxed);

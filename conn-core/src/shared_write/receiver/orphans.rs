@@ -6,8 +6,8 @@ use super::{Emptied, ExtentError, ExtentReceiver, ExtentSlot, LinkSlot, NONE, OR
 impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<[LinkSlot]>>
     ExtentReceiver<E, L>
 {
-    /// A sender has gone: nothing of it arrives any more. Its extent is to be cleared; what else
-    /// it may have, an [audit](Self::begin_audit) finds.
+    /// Closes the link of a sender from which nothing arrives any more. Clear the returned extent;
+    /// an [audit](Self::begin_audit) finds others of the sender.
     pub fn close(&mut self, link: u32) -> Option<Emptied> {
         let slot = self.link_mut(link).filter(|slot| slot.is_open)?;
         let LinkSlot { extent, is_audited, .. } = core::mem::take(slot);
@@ -56,7 +56,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         let kept = match (words.reported, words.announced) {
             // Its earlier tickets were all followed.
             _ if current >= tail => 0,
-            // The sender is at rest, and what it had before this extent was followed.
+            // The sender has no open claim, and its earlier extents were followed.
             (Some([number, used]), Some([announced, _])) if number == announced => {
                 let last = if used == 0 { words.first } else { words.ahead };
                 match number {

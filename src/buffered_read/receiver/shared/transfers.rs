@@ -22,8 +22,7 @@ pub struct Transfers {
 }
 
 impl SharedReceiver {
-    /// Has a thread of its own do the transfers, so that the threads that receive only claim
-    /// what has landed.
+    /// Spawns a thread for the transfers, so that the receiving threads only claim landed messages.
     ///
     /// ```
     /// use rdma_conn::buffered_read::Config;
@@ -41,7 +40,7 @@ impl SharedReceiver {
     /// ```
     ///
     /// # Errors
-    /// `AlreadyExists`, when there is one; or why the system makes no thread.
+    /// `AlreadyExists`, when there is one; else the system's reason for not making a thread.
     pub fn spawn_transfers(&self) -> io::Result<Transfers> {
         // Relaxed: it says which thread looks at the device, and the lock orders their looks.
         if self.inner.has_transfers.swap(true, Ordering::Relaxed) {
@@ -98,8 +97,7 @@ impl Drop for Transfers {
     }
 }
 
-/// Does the transfers while it lives. Once it is gone, for whatever reason, the threads that
-/// receive do.
+/// Does the transfers while it lives. Once it is dropped, for any reason, the receiving threads do.
 struct StandIn(Weak<SharedReceiverInner>);
 
 impl StandIn {
@@ -112,7 +110,7 @@ impl StandIn {
                 return Ok(());
             }
             let mut link = inner.lock();
-            // What has landed may wait to be claimed for long: there may be more behind it.
+            // Landed messages may wait long for a claim, and more may follow them.
             link.look_ahead();
             inner.drive(&mut link);
             let now = link.progress();
@@ -131,8 +129,8 @@ impl StandIn {
             let idle = waits.get_or_insert_with(new);
             if let WaitStep::Sleep(time) = idle.step() {
                 inner.lock().tell_all();
-                // Before the sleep: the last receiver that is dropped then ends the connection
-                // at once, and not when this thread wakes.
+                // Dropped before the sleep: so the drop of the last receiver ends the connection at
+                // once, not when this thread wakes.
                 drop(inner);
                 host::time::sleep(idle.short_sleep(time));
             }

@@ -1,4 +1,4 @@
-//! A channel, its queues' events, and what a queue was armed for.
+//! A channel, the events of its queues, and armed queues.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::null_mut;
@@ -60,10 +60,10 @@ impl QueueEvents {
         Arc::new(QueueEvents { number, unacknowledged, taken })
     }
 
-    /// Counts an event; returns how many are to be acknowledged now, if it is worth it.
+    /// Counts an event; returns the number of events to acknowledge, once per `ACK_BATCH`.
     fn count(&self) -> Option<u32> {
-        // Relaxed: both are only changed under the channel's lock, and what is looked for
-        // after an event is ordered by the queue's own poll.
+        // Relaxed: both change only under the channel's lock, and the poll of the queue orders the
+        // accesses to its completions.
         self.taken.fetch_add(1, Ordering::Relaxed);
         let unacknowledged = self.unacknowledged.load(Ordering::Relaxed) + 1;
         let acknowledge = unacknowledged >= ACK_BATCH;
@@ -71,8 +71,8 @@ impl QueueEvents {
         acknowledge.then_some(unacknowledged)
     }
 
-    /// Takes the count of events that are to be acknowledged before the queue is destroyed. The
-    /// channel's lock is held.
+    /// Takes the count of unacknowledged events: acknowledge them before the queue is destroyed.
+    /// The caller holds the channel's lock.
     pub(crate) fn settle(&self) -> u32 {
         // Relaxed: only touched under the lock.
         self.unacknowledged.swap(0, Ordering::Relaxed)
@@ -109,24 +109,24 @@ impl Armed {
 debug_shows!(Armed: queue());
 
 impl ChannelInner {
-    /// Takes an event, if there is one, and counts it for its queue, whose number is the
-    /// result. The lock is held.
+    /// Takes an event, if there is one, and counts it for its queue; returns the queue's number.
+    /// The caller holds the lock.
     pub(super) fn take_event(&self) -> Result<Option<u32>, Errno> {
         let (mut cq, mut tag) = (null_mut(), null_mut());
         let table = &self.context.table;
-        // SAFETY: the channel is alive, both places are writable.
+        // SAFETY: `self` keeps the channel alive; `cq` and `tag` are writable.
         if unsafe { (table.get_cq_event)(self.raw.as_ptr(), &mut cq, &mut tag) } != 0 {
             return match Errno::last() {
                 Errno::EAGAIN | Errno::EINTR => Ok(None),
                 errno => Err(errno),
             };
         }
-        // SAFETY: the queue's owner keeps the tag until the queue has been destroyed,
-        // which it does under the lock that is held here.
+        // SAFETY: the queue's owner keeps the tag until it has destroyed the queue, under the lock
+        // that the caller holds here.
         let queue = unsafe { &*tag.cast::<QueueEvents>() };
         if let Some(events) = queue.count() {
-            // SAFETY: the owner of `cq` destroys it under the lock that is held here, so that it is
-            // alive; `events` of its events were taken and are not acknowledged yet.
+            // SAFETY: the owner of `cq` destroys it under the lock that the caller holds here, so
+            // it is alive; `events` of its events were taken and are not acknowledged yet.
             unsafe { (table.ack_cq_events)(cq, events) };
         }
         Ok(Some(queue.number))

@@ -45,12 +45,11 @@ impl<'c> ChannelWaiter<'c> {
         Ok(ChannelWaiter { channel, seat, wakeup: None })
     }
 
-    /// Takes all events that are there, if it leads, and wakes the threads that they are for.
-    /// Returns what to sleep on if no event was for this thread: an event that arrives after this
-    /// makes it readable.
+    /// If this thread leads, takes all pending events and wakes their threads. Returns the
+    /// descriptor to sleep on if no event was for this thread: a later event makes it readable.
     pub(super) fn look(&mut self) -> Result<SleepDescriptor<'c>, Errno> {
         if let Some(wakeup) = &self.wakeup {
-            // Nothing may be there: it was another seat's, or the system's look.
+            // The counter may be 0: the wakeup was for another seat, or the descriptor is shared.
             let _ = rustix::io::read(wakeup, &mut [0; 8]);
         }
         let mut waiting = self.channel.waiting.lock();

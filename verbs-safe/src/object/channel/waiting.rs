@@ -41,7 +41,7 @@ impl WaitingThreads {
     /// under the lock before it does.
     pub(super) fn wake(&self, seat: u32) {
         if let Some(wakeup) = &self.wakeups[seat as usize] {
-            // It fails if the counter is full, and then the descriptor is readable.
+            // It fails only if the counter is full; then the descriptor is readable anyway.
             let _ = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
         }
     }

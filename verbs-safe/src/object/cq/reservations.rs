@@ -1,25 +1,25 @@
 //! Reservations of room in a completion queue: one for each queue that completes into it.
 //!
-//! A completion queue that overruns is dead, and all its queue pairs with it. So
-//! each queue reserves room for all that it can have outstanding; what does not
-//! fit is refused when the queue pair is created.
+//! A completion queue that overruns is dead, and all its queue pairs with it. So each queue
+//! reserves room for all its possible outstanding requests; a queue pair that does not fit is
+//! refused when it is created.
 //!
-//! A send or receive queue reserves its depth. A shared receive queue reserves its
-//! size once in each completion queue, however many queue pairs use both: no more
-//! requests than it holds can be outstanding.
+//! A send or receive queue reserves its depth. A shared receive queue reserves its size once in
+//! each completion queue, for any number of queue pairs that use both: it bounds their outstanding
+//! requests.
 //!
-//! What a queue pair reserved is free again when it has been destroyed. Some devices
-//! remove its unpolled completions then (as mlx5 does); on others, poll before making the
-//! next queue pair on the same completion queue.
+//! A reservation ends when its queue pair has been destroyed. Some devices (mlx5) remove its
+//! unpolled completions then; on others, poll before making the next queue pair on the same
+//! completion queue.
 
 use host::sync::Mutex;
 
 use crate::error::CqTooSmall;
 use crate::ids::SrqId;
 
-/// The reservations in one completion queue. Invariant: `reserved <= capacity`, and
-/// `reserved` is the sum of what the live [`Reservation`](super::Reservation)s hold, a
-/// shared receive queue counted once: only they reserve and release.
+/// The reservations in one completion queue. Invariant: `reserved <= capacity`, and `reserved` is
+/// the sum over the live [`Reservation`](super::Reservation)s, with each shared receive queue
+/// counted once: only they reserve and release.
 #[derive(Debug)]
 pub(super) struct Reservations {
     pub(super) capacity: u32,

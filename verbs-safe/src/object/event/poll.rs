@@ -57,7 +57,7 @@ impl ContextInner {
     /// destroyed before that, so that nothing is kept of it but plain values.
     fn take_async_event(&self) -> Result<Option<AsyncEvent>, Errno> {
         let mut raw = ibv_async_event::default();
-        // SAFETY: the context is alive, `raw` is writable; the descriptor does not block.
+        // SAFETY: `self` keeps the context alive; `raw` is writable; the descriptor does not block.
         if unsafe { (self.table.get_async_event)(self.raw.as_ptr(), &mut raw) } != 0 {
             return match Errno::last() {
                 Errno::EAGAIN | Errno::EINTR => Ok(None),
@@ -72,7 +72,7 @@ impl ContextInner {
     }
 }
 
-/// Returns what an event is about. A queue pair that has taken its last request is told so.
+/// Returns the object of an event. Marks the tag of a queue pair that has taken its last request.
 ///
 /// # Safety
 /// The event is not acknowledged yet, so that its object is alive; the object was

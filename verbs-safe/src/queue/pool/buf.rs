@@ -55,23 +55,23 @@ impl<R: Recycle> PoolInner<R> {
     /// of it and a reference to the pool.
     #[inline]
     pub(super) unsafe fn message(pool: NonNull<PoolInner<R>>, slot: u32, len: u32) -> RecvBuf<R> {
-        // SAFETY: the reference keeps the pool alive; there is such a slot.
+        // SAFETY: the caller's reference keeps the pool alive, and the slot exists (see # Safety).
         let at = unsafe { pool.as_ref().slot(slot) };
         RecvBuf { pool, at, len, slot, owns: PhantomData }
     }
 }
 
 impl<R: Recycle> RecvBuf<R> {
-    /// The slot that it lies in.
+    /// The slot of its bytes.
     #[inline]
     #[must_use]
     pub fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// The route header of a datagram; `None` if it has none that could be understood,
-    /// or is none. (Where the completion's [`source`](crate::Completion::source) says that
-    /// there was none, this is what was left in the buffer from earlier.)
+    /// The route header of a datagram; `None` if it cannot be parsed, or the message is no
+    /// datagram. (If the completion's [`source`](crate::Completion::source) reports no header,
+    /// these are old bytes of the buffer.)
     #[must_use]
     pub fn grh(&self) -> Option<Grh> {
         Grh::parse(self.grh_bytes()?)
@@ -85,8 +85,8 @@ impl<R: Recycle> RecvBuf<R> {
         if pool.front_bytes as usize != GRH_BYTES {
             return None;
         }
-        // SAFETY: these bytes lie in front of the message in its slot (see
-        // `PoolMemory`), and are as good as those of the message: see `deref`.
+        // SAFETY: these bytes lie in front of the message in its slot (see `PoolMemory`), and are
+        // valid as those of the message: see `deref`.
         Some(unsafe { pool.slot(self.slot).sub(GRH_BYTES).cast().as_ref() })
     }
 
@@ -151,9 +151,9 @@ impl<R: Recycle> Clone for RecvBuf<R> {
 }
 
 impl<R: Recycle> Drop for RecvBuf<R> {
-    // Always: a message whose address is taken by no call stays in registers. In memory
-    // it is written in words and copied in larger pieces, which wait for the words to
-    // arrive: that was a third of the time of a short message.
+    // Always inlined: a message stays in registers if no call takes its address. In memory it is
+    // written in words and copied in larger pieces, which wait for the stores of the words: this
+    // took a third of the time of a short message.
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: the piece's share and reference end here.

@@ -1,4 +1,4 @@
-//! Slots on their way home, and out again: what the poster does.
+//! The poster's side: slots that return, and are posted again.
 
 use std::sync::atomic::Ordering;
 
@@ -27,7 +27,7 @@ impl<R: Recycle> RecvPool<R> {
         self.reclaim_as(buf, GATHERED)
     }
 
-    /// Drops a message whose slot goes where it is said, if it is the only piece.
+    /// Drops a message and sets its slot to `state`, if this is the only piece.
     #[inline(always)]
     fn reclaim_as(&mut self, buf: RecvBuf<R>, state: u32) -> Option<u32> {
         let (word, slot) = (buf.state(), buf.slot);
@@ -99,7 +99,7 @@ impl<R: Recycle> RecvPool<R> {
     pub(crate) unsafe fn post_gathered(&self, slots: &[u32]) {
         let states = &*self.inner().states;
         for &slot in slots {
-            // SAFETY: there is such a slot.
+            // SAFETY: the slots exist (see # Safety).
             let state = unsafe { states.get_unchecked(slot as usize) };
             // Relaxed: only the poster changes the state of a slot that is GATHERED.
             state.store(POSTED, Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl<R: Recycle> RecvPool<R> {
     /// Makes GATHERED of POSTED: the device did not take the request.
     pub(crate) fn regather(&self, slot: u32) {
         if let Some(state) = self.state(slot) {
-            // Relaxed: as above.
+            // Relaxed: the device refused the request, so only the poster accesses the slot.
             state.store(GATHERED, Ordering::Relaxed);
         }
     }

@@ -45,13 +45,13 @@ impl PlainCheck<'_> {
     /// has changed, if it is not plain, or not of this pool, or (`also`) not wanted.
     #[inline(always)]
     pub(super) fn take(self, completion: &Completion<'_>, also: bool) -> Option<(u32, u32)> {
-        // Without branches: nearly always all of it holds.
+        // Without branches: nearly always all conditions hold.
         if !(completion.is_plain() & (completion.queue_id() == self.id) & also) {
             return None;
         }
         let mut len = completion.plain_len().wrapping_sub(self.front_bytes);
         if len > self.slot_bytes {
-            // Too long, or (and so it has wrapped) shorter than what stands in front.
+            // Too long, or shorter than the header in front of it: then `len` has wrapped.
             if completion.plain_len() < self.front_bytes {
                 return None;
             }
@@ -68,8 +68,8 @@ impl PlainCheck<'_> {
     }
 }
 
-/// On a cache line of its own (two, for processors that fetch them in pairs): what
-/// other threads change does not slow down the reading of its neighbours.
+/// A value on a cache line of its own (two, for processors that fetch lines in pairs), so that
+/// writes of other threads do not slow down reads of its neighbours.
 #[repr(align(128))]
 pub(super) struct OwnLine<T>(pub(super) T);
 
@@ -80,7 +80,7 @@ impl<R> PoolInner<R> {
     /// There is such a slot.
     #[inline]
     pub(super) unsafe fn slot(&self, slot: u32) -> NonNull<u8> {
-        // SAFETY: the slot lies inside the memory that the pool holds.
+        // SAFETY: the slot exists (see # Safety), inside the memory that the pool holds.
         unsafe { self.base.add(slot as usize * self.stride) }
     }
 
@@ -98,8 +98,8 @@ impl<R> PoolInner<R> {
     /// The caller owns `count` references, and does not use them afterwards.
     #[inline]
     pub(super) unsafe fn release(pool: NonNull<PoolInner<R>>, count: usize) {
-        // Release: whatever was done through these references happens before the free.
-        // SAFETY: the caller's references keep the pool alive until here.
+        // Release: accesses through these references happen before the free. SAFETY: the caller's
+        // references keep the pool alive until here.
         if unsafe { pool.as_ref() }.refs.0.fetch_sub(count, Ordering::Release) == count {
             // Acquire: pairs with the releases of all other references.
             fence(Ordering::Acquire);
@@ -139,6 +139,7 @@ fn go_home(state: &AtomicU32) -> bool {
         state.store(HOME, Ordering::Release);
         return true;
     }
-    // Release: as above; acquire, because the last one goes home for all.
+    // Release: our reads of the message happen before the slot is posted again. Acquire: the last
+    // piece returns the slot for all.
     state.fetch_sub(1, Ordering::AcqRel) == 1
 }

@@ -1,4 +1,4 @@
-//! The registered memory of a pool: slots, and what the device puts into them.
+//! The registered memory of a pool: slots, and the data that the device writes to them.
 
 use std::ptr::NonNull;
 
@@ -49,7 +49,7 @@ impl Front {
     }
 }
 
-/// The registered memory of a pool. A queue that has receives posted in it holds it.
+/// The registered memory of a pool. A queue with receives posted in it holds it.
 ///
 /// ```text
 /// a slot:  | unused | what stands in front | message, slot_bytes | unused |
@@ -106,7 +106,7 @@ impl PoolMemory {
     #[inline]
     pub(crate) fn slot(&self, slot: u32) -> NonNull<u8> {
         debug_assert!(slot < self.slots);
-        // SAFETY: the slot lies inside the region.
+        // SAFETY: `slot < self.slots`, so it lies inside the region.
         unsafe { self.layout().0.add(slot as usize * self.stride) }
     }
 
@@ -128,7 +128,7 @@ impl PoolMemory {
         ibv_sge { addr, length: len, lkey: self.region.lkey() }
     }
 
-    /// The scatter/gather entry of a receive: what stands in front, and a whole message.
+    /// The scatter/gather entry of a receive: the header in front, and a whole message.
     pub(crate) fn recv_sge(&self, slot: u32) -> ibv_sge {
         let front = self.front.bytes() as u32;
         let entry = self.sge(slot, self.slot_bytes + front);

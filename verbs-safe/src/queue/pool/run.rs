@@ -12,9 +12,9 @@ use crate::object::completion::CompletionBatch;
 /// A message that waits to be handed out: its slot, and its length.
 type RunMessage = (u32, u32);
 
-/// Consecutive messages of one queue pair: taken from a batch of completions in one go
-/// ([`RecvPool::take_run`]), handed out one by one. What of a message is the same for all of them
-/// is looked up once.
+/// Consecutive messages of one queue pair: taken from a batch of completions at once
+/// ([`RecvPool::take_run`]), handed out one by one. Properties that all of them share are looked up
+/// once.
 ///
 /// It owns the messages that it has not handed out; dropping it drops them.
 pub struct RecvRun<R: Recycle> {
@@ -118,10 +118,10 @@ impl<R: Recycle> fmt::Debug for RecvRun<R> {
 }
 
 impl<R: Recycle> RecvPool<R> {
-    /// Takes the next messages of a batch in one go, at most `most` of them: those
-    /// that [`take_plain`](Self::take_plain) would take, as long as they are of the same
-    /// queue pair as the first. They replace what was in `run`; the completions that
-    /// follow them stay in the batch. Returns how many there are.
+    /// Takes the next messages of a batch at once, at most `most` of them: those that
+    /// [`take_plain`](Self::take_plain) would take, as long as they are of the same queue pair as
+    /// the first. They replace the messages in `run`; the completions behind them stay in the
+    /// batch. Returns their number.
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;

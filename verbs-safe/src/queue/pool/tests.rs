@@ -107,7 +107,7 @@ fn a_run_has_the_messages_in_order_and_leaves_the_rest() {
     assert_eq!((message.slot(), message.len()), (3, 3));
     assert_eq!((run.bytes(), run.taken_bytes()), (1, 4));
     assert!(recv.put_back(message));
-    // What replaces it sends home what has not been handed out.
+    // The next run drops the messages that were not handed out, which returns their slots.
     assert_eq!(recv.take_run(&mut batch, 0, &mut run), 0);
     assert!(run.next().is_none() && recv.pool().is_home(1) && recv.pool().is_home(0));
     assert_eq!(recv.take_run(&mut batch, 3, &mut run), 1);

@@ -1,4 +1,4 @@
-//! A queue pair, and what it holds.
+//! A queue pair, and the objects that it holds.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl QpInner {
     /// It was made in the domain, of the queues and with the tag of `uses`, and nothing else
     /// destroys it.
     pub(super) unsafe fn new(raw: ObjectPtr<ibv_qp>, transport: Transport, uses: Uses) -> QpInner {
-        // SAFETY: the queue pair is alive, and its number does not change.
+        // SAFETY: `raw` owns the queue pair; its number does not change.
         let qp_num = unsafe { (*raw.as_ptr()).qp_num };
         QpInner { raw, qp_num, transport, uses: ManuallyDrop::new(uses) }
     }
@@ -62,7 +62,7 @@ impl Drop for QpInner {
         if host::plant::is_planted(host::plant::Plant::LeakedQueuePair) {
             return;
         }
-        // SAFETY: the last handle is gone, so that no thread posts any more.
+        // SAFETY: `self` is the last handle (it is being dropped), so no thread posts any more.
         let result = unsafe { (self.uses.pd.context.table.destroy_qp)(self.raw.as_ptr()) };
         match Errno::check(result) {
             // SAFETY: dropped once, here; the device is done with the memory.

@@ -18,11 +18,10 @@ use crate::transport::OpSet;
 
 /// Datagrams.
 impl SendQueue {
-    /// Adds a peer: queue pair `qp_num` at the address `at`, which takes datagrams of
-    /// the key `qkey`. (By the specification, a key whose top bit is set stands for that
-    /// of this queue pair; not every device knows that.)
-    /// The queue keeps the address handle until the peer is
-    /// [removed](Self::remove_peer) and no request to it is in flight.
+    /// Adds a peer: queue pair `qp_num` at the address `at`, which takes datagrams of the key
+    /// `qkey`. (By the specification, a key with the top bit set stands for that of this queue
+    /// pair; not every device implements this.) The queue keeps the address handle until the peer
+    /// is [removed](Self::remove_peer) and no request to it is in flight.
     ///
     /// # Errors
     /// [`AttachError`]: the queue pair is connected, or the address is another domain's.
@@ -149,7 +148,7 @@ impl SendQueue {
         entry.map(RegionId).ok_or(AttachError::TooMany(MAX_ENTRIES))
     }
 
-    /// Returns what requests need to know of a region.
+    /// Returns the values of a region that requests need.
     pub(super) fn local(
         &self,
         registration: &Registration,
@@ -167,13 +166,13 @@ impl SendQueue {
         self.leaving.remove(&mut self.regions, region.0, &self.qp.uses.pinned, self.retired)
     }
 
-    /// Stages a one-sided request whose bytes are at `offset` of `region`, and not in a
-    /// slot: WRITE sends the bytes that the device finds there, READ and atomics land
-    /// there. It is never handed over inline.
+    /// Stages a one-sided request with bytes at `offset` of `region`, and not in a slot: WRITE
+    /// sends the bytes that the device finds there, READ and atomics land there. It is never handed
+    /// over inline.
     ///
     /// # Errors
-    /// [`StageError`], as for a SEND: its bytes are the device's until it has completed,
-    /// which those of a region are not. Nothing has changed.
+    /// [`StageError`], also for a SEND: its bytes must belong to the device until it has completed,
+    /// and bytes of a region do not. Nothing has changed.
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;

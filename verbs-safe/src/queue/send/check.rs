@@ -1,4 +1,4 @@
-//! Checks of a request that is to be staged.
+//! Checks of a request before it is staged.
 
 use crate::error::StageError;
 use crate::queue::send::SendQueue;

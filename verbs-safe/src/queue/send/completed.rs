@@ -1,4 +1,4 @@
-//! Requests that have completed: they are retired, and what READs and atomics landed can be read.
+//! Completed requests: retiring them, and reading the data of READs and atomics.
 
 use crate::error::ForeignCompletion;
 use crate::object::completion::Completion;
@@ -7,21 +7,21 @@ use crate::queue::send::op::lands;
 use crate::queue::send::places::RequestPlace;
 
 impl SendQueue {
-    /// Retires the completed request, and all before it: their places and slots are
-    /// free again. Returns how many were retired in all. A failed completion retires as
-    /// well; look at its [`status`](Completion::status).
+    /// Retires the completed request, and all before it: their places and slots are free again.
+    /// Returns the total of retired requests. A failed completion retires as well; check its
+    /// [`status`](Completion::status).
     ///
     /// # Errors
-    /// [`ForeignCompletion`]: it is another queue's, or so old that it cannot be told
-    /// which request it was of; nothing has changed.
+    /// [`ForeignCompletion`]: it is another queue's, or too old to be matched to a request; nothing
+    /// has changed.
     #[inline]
     pub fn retire(&mut self, completion: &Completion<'_>) -> Result<u64, ForeignCompletion> {
         let found = completion.queue_id();
         if found != self.id || completion.epoch() < self.epochs.oldest {
             return Err(ForeignCompletion { expected: self.id, found });
         }
-        // Counts of requests in flight lie within `depth` of `retired`, and those of
-        // completions that are not out of date within 2^32: see `Epochs`.
+        // Counts of requests in flight are within `depth` of `retired`, and those of valid
+        // completions within 2^32: see `Epochs`.
         let ahead = u64::from(completion.low().wrapping_sub(self.retired as u32));
         if ahead != 0 && ahead <= self.posted - self.retired {
             self.retired += ahead;
@@ -50,7 +50,7 @@ impl SendQueue {
         // SAFETY: places are inside, and only written to through `&mut self`.
         let RequestPlace { slots_after, entry, work } =
             unsafe { &*self.places.at(self.place(request)) };
-        // Lent to be filled, or staged without that, as those of READs are.
+        // Slots that were lent to be filled, or staged without that (READs).
         let used = self.slots_lent.max(self.slots_staged);
         let lent_again = used >= slots_after + u64::from(self.slots);
         if !lands(work.opcode) || work.num_sge == 0 || lent_again {

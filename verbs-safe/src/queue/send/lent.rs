@@ -7,12 +7,12 @@ use crate::region::buffer::Buffer;
 use crate::region::file::FileRegion;
 use crate::region::registration::Registration;
 
-/// Memory that a send queue was lent, each piece at the index of its entry in the queue's directory
-/// of regions. No code sees its bytes.
+/// Memory lent to a send queue, each piece at the index of its entry in the queue's directory of
+/// regions. No code accesses its bytes.
 ///
-/// The queue owns it, so that neither a count nor the queue pair's lock is touched for a
-/// loan. When the queue is dropped first, the queue pair takes over what it may still use;
-/// when it is forgotten, so is that.
+/// The queue owns it, so that a loan touches neither a reference count nor the queue pair's lock.
+/// When the queue is dropped first, the queue pair takes over the memory that it may still use. A
+/// forgotten queue leaks the memory.
 #[derive(Default)]
 pub(super) struct Loans(Vec<Option<LentMemory>>);
 

@@ -43,7 +43,7 @@ pub struct FileLoanError {
 
 impl Drop for SendQueue {
     fn drop(&mut self) {
-        // What all requests are done with goes at once.
+        // Without outstanding requests, lent memory is released at once.
         let is_idle = self.retired == self.staged;
         for lent in self.loans.drain().filter(|_| !is_idle) {
             self.qp.uses.pinned.keep(Item::Region(Arc::clone(lent.registration())));
@@ -119,7 +119,7 @@ impl SendQueue {
         }
     }
 
-    /// Stages a one-sided request whose bytes are at `offset` of a lent buffer: as
+    /// Stages a one-sided request with bytes at `offset` of a lent buffer: as
     /// [`stage_at`](Self::stage_at).
     ///
     /// # Errors

@@ -4,9 +4,9 @@ use verbs_sys::{ibv_send_flags as flag, ibv_send_wr, ibv_wr_opcode as opcode};
 
 use crate::region::shared::RemoteSpan;
 
-/// A request to be staged. Those with bytes take the next slot of the ring: SEND and
-/// WRITE send what [`SendQueue::next_slot`](crate::SendQueue::next_slot) was filled with, READ and
-/// atomics land there, for [`SendQueue::landed`](crate::SendQueue::landed) to be seen.
+/// A request to stage. One with bytes takes the next slot of the ring. SEND and WRITE send the
+/// bytes that were written to [`SendQueue::next_slot`](crate::SendQueue::next_slot). READ and
+/// atomics land there; [`SendQueue::landed`](crate::SendQueue::landed) returns the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendOp {
     /// SEND: `len` bytes, to the peer's next receive buffer.
@@ -132,7 +132,7 @@ pub(super) fn lands(op: opcode) -> bool {
     )
 }
 
-/// Sets what depends on the operation.
+/// Sets the fields that depend on the operation.
 #[inline]
 pub(super) fn fill(work: &mut ibv_send_wr, op: SendOp) {
     work.opcode = op.opcode();

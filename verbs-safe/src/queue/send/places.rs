@@ -1,4 +1,4 @@
-//! The places of a send queue: what of a request the device is shown.
+//! The places of a send queue: requests as the device sees them.
 
 use std::mem::offset_of;
 
@@ -8,7 +8,7 @@ use crate::alloc;
 use crate::error::MapError;
 use crate::raw_array::RawArray;
 
-/// A request, and its one scatter/gather entry. What a SEND needs is on one cache line.
+/// A request, and its one scatter/gather entry. The fields that a SEND needs are on one cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct RequestPlace {
@@ -26,8 +26,7 @@ impl RequestPlace {
     }
 }
 
-/// Places, of which each request links to the next, and the last to the first: a power of
-/// two of them.
+/// A power of two of places. Each request links to the next, and the last to the first.
 pub(super) fn circle(places: usize) -> Result<RawArray<RequestPlace>, MapError> {
     let (entry, work) = (ibv_sge::default(), ibv_send_wr::default());
     let place = || RequestPlace { slots_after: 0, entry, work };

@@ -1,4 +1,4 @@
-//! Requests whose bytes are the caller's own: posted at once, and inline.
+//! Requests with bytes in the caller's memory: posted at once, and inline.
 
 use verbs_sys::{ibv_send_flags as flag, ibv_sge};
 
@@ -8,10 +8,9 @@ use crate::queue::send::check::check_remote;
 use crate::queue::send::op::{SendFlags, SendOp, lands};
 
 impl SendQueue {
-    /// Posts a WRITE of `bytes` at once, in one list with all that is staged: the device takes
-    /// them out of the caller's memory before this returns, so that they need no slot and no
-    /// region.
-    /// `op` says how many they are; at most [`max_inline`](Self::max_inline), and at least one.
+    /// Posts a WRITE of `bytes` at once, in one list with all staged requests. The device copies
+    /// the bytes before the call returns, so that they need no slot and no region. `op` has their
+    /// length: 1 to [`max_inline`](Self::max_inline).
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -41,8 +40,8 @@ impl SendQueue {
     /// ```
     ///
     /// # Errors
-    /// [`PostInlineError`]: the request was not posted. What was staged before it may have
-    /// been; the rest stays staged.
+    /// [`PostInlineError`]: the request was not posted. Requests staged before it may have been
+    /// posted; the rest stays staged.
     #[inline]
     pub fn post_inline(
         &mut self,
@@ -61,9 +60,8 @@ impl SendQueue {
         })
     }
 
-    /// As [`post_inline`](Self::post_inline), of bytes in two parts: a header made here, say,
-    /// and a payload that lies elsewhere. The queue pair is made with
-    /// [`max_parts`](crate::QueuePairConfig::max_parts) 2.
+    /// As [`post_inline`](Self::post_inline), of bytes in two parts, as a header and a payload.
+    /// Make the queue pair with [`max_parts`](crate::QueuePairConfig::max_parts) 2.
     ///
     /// # Errors
     /// As of [`post_inline`](Self::post_inline).
@@ -88,8 +86,8 @@ impl SendQueue {
         (work.sg_list, work.num_sge) = (list.as_mut_ptr(), 2);
         // As in `post_inline`: the device reads the list while this call lasts, too.
         let posted = self.post();
-        // SAFETY: the place is inside, and nothing else accesses it: the device keeps no
-        // pointer to what was posted, and reads no place outside of the call.
+        // SAFETY: the place is inside, and nothing else accesses it: the device keeps no pointer to
+        // a posted request, and reads no place outside of the call.
         unsafe { (*place).work.sg_list = &raw mut (*place).entry };
         posted.map(drop).map_err(|error| {
             self.withdraw();

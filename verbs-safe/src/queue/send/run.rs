@@ -1,4 +1,4 @@
-//! Runs of SENDs: what they have in common is looked up once.
+//! Runs of SENDs: their common properties are looked up once.
 
 use super::{RunBounds, SendFlags, SendOp, SendQueue};
 
@@ -55,11 +55,11 @@ impl SendQueue {
     }
 
     /// Fills the first `len` bytes of the next slot and stages an unsignalled SEND of them:
-    /// what [`next_slot`](Self::next_slot) and [`stage`](Self::stage) do, in one step.
+    /// [`next_slot`](Self::next_slot) and [`stage`](Self::stage) in one step.
     ///
     /// # Errors
-    /// `fill`, not called, when the run is over, the message is longer than was said, or it
-    /// is empty (it would take no slot). Nothing has changed.
+    /// Returns `fill`, not called, when the run is over, the message exceeds the run's `max_len`,
+    /// or it is empty (it would take no slot). Nothing has changed.
     #[inline(always)]
     pub fn stage_next<F: FnOnce(&mut [u8])>(&mut self, len: usize, fill: F) -> Result<InRun, F> {
         if self.staged >= self.run.end || len == 0 || len > self.run.max_len {

@@ -122,7 +122,7 @@ fn a_device_that_names_no_bad_request_may_have_taken_all() {
     assert_eq!((error.posted, error.retry, qp.send.staged()), (2, false, 0));
 }
 
-/// A run counts for many requests at a time what asking for each would say.
+/// A run gives the same answers for many requests as asking for each.
 #[test]
 fn a_send_needs_a_free_place_and_a_free_slot() {
     let (mut qp, _cq) = after(0);
@@ -183,7 +183,7 @@ fn a_run_ends_at_its_limits_and_takes_no_empty_messages() {
     assert!(qp.send.stage_next(0, |_| panic!("empty")).is_err());
     let staged = qp.send.stage_next(4, |slot| assert_eq!(slot.len(), 4)).ok();
     assert_eq!(staged, Some(InRun { count: 1, is_last: false }));
-    // What is staged otherwise counts, too.
+    // Requests staged outside of the run count, too.
     qp.send.stage(SendOp::Send { len: 0 }, false).unwrap();
     let staged = qp.send.stage_next(4, |_| ()).ok();
     assert_eq!(staged, Some(InRun { count: 3, is_last: true }));

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The free extents below the end of a file. No two of them touch each other: what is
-/// given back is joined with its neighbours. All lengths are of whole pages; nothing here
-/// depends on how long a page is.
+/// The free extents below the end of a file. No two of them touch: a freed extent is merged with
+/// its neighbours. All lengths are of whole pages; the code does not depend on the page size.
 #[derive(Debug, Default)]
 pub(super) struct Extents {
     /// Start and length.
@@ -20,9 +19,9 @@ impl Extents {
         self.end
     }
 
-    /// Returns the position at which `len` bytes are to be taken: in the shortest free extent that
-    /// has room, the first one of several; else at the end, from the beginning of the free extent
-    /// there if there is one. `None` if the positions do not suffice.
+    /// Returns the position for `len` bytes: in the shortest free extent that has room, the first
+    /// one of several; else at the end, from the beginning of the last free extent if it reaches
+    /// the end. `None` if the position overflows.
     pub(super) fn place(&self, len: u64) -> Option<u64> {
         let fitting = self.by_len.range((len, 0)..).next().map(|(_, start)| *start);
         let last = self.free.last_key_value().filter(|(start, len)| *start + *len == self.end);
@@ -30,7 +29,7 @@ impl Extents {
         at.checked_add(len).map(|_| at)
     }
 
-    /// Takes `len` bytes at `at`, which is what [`place`](Self::place) has answered.
+    /// Takes `len` bytes at `at`, the result of [`place`](Self::place).
     pub(super) fn take(&mut self, at: u64, len: u64) {
         if let Some(free) = self.remove(at) {
             self.insert(at + len, free.saturating_sub(len));

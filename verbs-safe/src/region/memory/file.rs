@@ -1,12 +1,11 @@
 //! The memory file that mappings are pieces of.
 //!
-//! A piece that is given back becomes a hole, and its place in the file is taken again.
-//! That is safe towards other processes, which may have the place mapped still: a mapping
-//! is dropped only after the registrations on it have ended, and a registration ends when
-//! no peer is inside its memory (soft-rnic's `dereg_mr` waits for them, and fails
-//! otherwise; then the mapping is leaked and its place stays taken). A peer that accesses it
-//! later looks at the version of the registration first, and not at what it has mapped. A process
-//! that breaks these rules could map the whole file anyway.
+//! A freed piece becomes a hole, and its place in the file is reused. This is safe for other
+//! processes that still map the place. A mapping is dropped only after its registrations have
+//! ended, and a registration ends when no peer accesses its memory. (soft-rnic's `dereg_mr` waits
+//! for the peers; if it fails, the mapping is leaked and its place stays taken.) A later access by
+//! a peer first checks the version of the registration. A process that breaks these rules could map
+//! the whole file anyway.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
@@ -44,7 +43,7 @@ fn file() -> Option<&'static MemoryFile> {
     let make = || {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("rdma-regions", flags).ok()?;
-        // The file never shrinks: a process that maps it can access what it has mapped.
+        // The file never shrinks: a process can access all that it has mapped.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).ok()?;
         Some(MemoryFile { fd, extents: Mutex::default(), maker: Maker::current() })
     };

@@ -1,7 +1,7 @@
 //! Identity of the process that made a mapping.
 
-/// The process that made a mapping. A child of fork has the value, but not the pages: what
-/// lies at the addresses there is something else, and what they were is its parent's.
+/// The process that made a mapping. A child of fork has the value, but not the pages: its addresses
+/// may map other memory, and the pages belong to the parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Maker(u32);
 

@@ -29,7 +29,7 @@ pub struct SharedView<'r> {
 }
 
 impl SharedRegion {
-    /// `len` bytes at `offset`, to be looked at where they lie.
+    /// A view of `len` bytes at `offset`, in place.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`].
@@ -96,8 +96,9 @@ impl<'r> SharedView<'r> {
     #[inline]
     #[must_use]
     pub unsafe fn as_slice(&self) -> &'r [u8] {
-        // SAFETY: the bytes lie inside, are initialised (mappings begin as zeros), live as
-        // long as the region is borrowed, and are not written to: the caller's promise.
+        // SAFETY: `view` has checked that the bytes lie inside; they are initialised (mappings
+        // begin as zeros) and live as long as the region is borrowed. Neither this process nor a
+        // peer writes to them (see # Safety).
         unsafe {
             let start = self.region.base.add(self.offset);
             std::slice::from_raw_parts(start.as_ptr(), self.len)

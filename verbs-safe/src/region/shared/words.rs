@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes from which on the bulk is moved in blocks.
 const BULK: usize = 128;
 
-/// Copies shared words into `to`, whose length is a multiple of 8.
+/// Copies shared words into `to`, which has a multiple of 8 bytes.
 ///
 /// # Safety
 /// As many bytes at `from` are mapped to be read and written, which is aligned to 8; concurrent
@@ -40,7 +40,7 @@ unsafe fn load_words(to: &mut [u8], from: *const u8) {
     }
 }
 
-/// Copies `from`, whose length is a multiple of 8, into shared words.
+/// Copies `from`, which has a multiple of 8 bytes, into shared words.
 ///
 /// # Safety
 /// As many bytes at `to` can be written, which is aligned to 8; concurrent accesses to
@@ -76,8 +76,8 @@ fn to_alignment(shared: *const u8, len: usize) -> usize {
     (shared.addr() & 8).min(len)
 }
 
-/// Moves `$len` bytes, more than none and a multiple of 64, and both addresses behind them;
-/// before each block it does what else is said.
+/// Moves `$len` bytes, a multiple of 64 above 0, and advances both addresses behind them; executes
+/// `$ahead` before each block.
 macro_rules! blocks_of_64 {
     ($to:ident, $from:ident, $len:expr $(, $ahead:literal)?) => {
         std::arch::asm!(

@@ -45,7 +45,7 @@ impl ExtentsOracle {
         let at = extents.place(len).unwrap();
         extents.take(at, len);
         if grows > 0 {
-            // No more than what is missing behind the free pages at the end.
+            // The file grows only by the pages missing behind the free ones at its end.
             assert_eq!(extents.end(), before - self.free_at_the_end() + len);
         }
         assert_eq!(extents.end() > before, grows > 0, "grows only where no extent has room");
