@@ -2,11 +2,11 @@
 //! `file::test` (a file by the end of its path, without `.rs`), or says that the bound is computed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use crate::budgets::sources;
+use crate::workspace::{root, sources};
 
 const DOCUMENT: &str = "docs/security.md";
 /// End of the last heading of such a table.
@@ -27,9 +27,8 @@ const FOLDERS: &[&str] = &[
 ];
 
 pub(crate) fn run() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;
-    let document = fs::read_to_string(root.join(DOCUMENT))?;
-    let folders = FOLDERS.iter().map(|folder| sources(&root.join(folder)));
+    let document = fs::read_to_string(root().join(DOCUMENT))?;
+    let folders = FOLDERS.iter().map(|folder| sources(&root().join(folder)));
     let files = folders.collect::<Result<Vec<_>>>()?.concat();
     let mut wrong = Vec::new();
     for cell in cells(&document) {

@@ -2,10 +2,9 @@
 //! `tests/support/budget.rs`, and writes no numbers itself. A test that is about the retries says
 //! so: `// About retries: …` above.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use anyhow::{Result, ensure};
 
-use anyhow::{Context, Result, ensure};
+use crate::workspace::found_lines;
 
 /// Folders of tests that connect queue pairs.
 const FOLDERS: &[&str] = &["tests", "verbs-safe/tests", "soft-rnic/tests", "soft-rnic/abi/tests"];
@@ -18,36 +17,13 @@ const REACH: usize = 4;
 const DEFAULTS: &[&str] = &["Transport", "Common", "Config", "Link"];
 
 pub(crate) fn run() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;
-    let mut found = Vec::new();
-    for folder in FOLDERS {
-        for file in sources(&root.join(folder))? {
-            let name = file.strip_prefix(root)?.display().to_string();
-            let text = fs::read_to_string(&file).with_context(|| name.clone())?;
-            // Of the other crates' tests `Config` is a type of their own, with a budget.
-            let defaults = if *folder == "tests" { DEFAULTS } else { &[] };
-            if !MAKERS.contains(&&*name) {
-                let of = |n: usize| format!("{name}:{n}");
-                found.extend(written(&text, defaults).into_iter().map(of));
-            }
-        }
-    }
+    let found = found_lines(FOLDERS, |name, text| {
+        // Of the other crates' tests `Config` is a type of their own, with a budget.
+        let defaults = if name.starts_with("tests/") { DEFAULTS } else { &[] };
+        if MAKERS.contains(&name) { vec![] } else { written(text, defaults) }
+    })?;
     ensure!(found.is_empty(), "retries beside tests/support/budget.rs:\n{}", found.join("\n"));
     Ok(())
-}
-
-pub(crate) fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            all.extend(sources(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            all.push(path);
-        }
-    }
-    all.sort();
-    Ok(all)
 }
 
 /// Numbers of the lines that write a budget without a reason.

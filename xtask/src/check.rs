@@ -1,11 +1,11 @@
 //! Checks that most changes need: minutes, where the gate takes most of an hour.
 
-use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use crate::{bounds, budgets, circles, count, seam, sized};
+use crate::workspace::cargo;
+use crate::{bounds, budgets, circles, count, process, seam, sized};
 
 /// Steps of cargo: what each is for, and its arguments. Quick ones first.
 const STEPS: &[(&str, &[&str])] = &[
@@ -50,11 +50,10 @@ pub(crate) fn run() -> Result<()> {
     sized::run()?;
     for (what, arguments) in STEPS {
         let begin = Instant::now();
-        println!("=== {what}: cargo {}", arguments.join(" "));
-        let status = Command::new(env!("CARGO")).args(*arguments).status();
-        if !status.context("starting cargo")?.success() {
-            bail!("{what}: run it again with `cargo {}`", arguments.join(" "));
-        }
+        let line = arguments.join(" ");
+        println!("=== {what}: cargo {line}");
+        let ran = process::run(&mut cargo(arguments));
+        ran.with_context(|| format!("{what}: run it again with `cargo {line}`"))?;
         println!("=== {what}: {} s", begin.elapsed().as_secs());
     }
     count::run()?;

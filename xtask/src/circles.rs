@@ -11,12 +11,12 @@
 mod graph;
 mod scan;
 
-use std::path::Path;
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use graph::{Edges, circles, grouped};
 use scan::Krate;
+
+use crate::workspace;
 
 /// Crates, and the file that each starts with.
 const CRATES: &[(&str, &str)] = &[
@@ -46,15 +46,13 @@ type Pair = (&'static str, &'static str);
 const KNOWN: &[(&str, &[Pair])] = &[
     ("rdma-conn-apps", &[("cli", "measure"), ("measure", "settings")]),
     ("conn-core", &[("control", "loan")]),
-    ("xtask", &[("namespaces", "vm")]),
 ];
 
 /// Fails where modules of a crate use each other, or its folders do, and shows them.
 pub(crate) fn run() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in a folder")?;
     let mut wrong = Vec::new();
     for (name, file) in CRATES {
-        let krate = Krate::read(&root.join(file))?;
+        let krate = Krate::read(&workspace::root().join(file))?;
         let edges = krate.edges();
         let known = KNOWN.iter().find(|(of, _)| of == name);
         let known = known.map(|(_, known)| *known).unwrap_or_default();

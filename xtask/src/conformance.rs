@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+
+use crate::workspace::cargo;
 
 /// Promises, and the generic tests that show each: test target, function.
 const CASES: &[(&str, &[(&str, &str)])] = &[
@@ -124,19 +126,20 @@ pub(crate) fn run(rxe0: bool) -> Result<()> {
 fn on_device(environment: &[(&str, &str)]) -> Result<TestResults> {
     let mut results = TestResults::new();
     for target in TARGETS {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["test", "--quiet", "--package", "rdma-conn", "--test", target]);
-        cargo
-            .args(["--", "--format=pretty"])
-            .envs(environment.iter().copied())
-            .stderr(Stdio::null());
-        let out = cargo.output().context("starting cargo")?;
-        for line in String::from_utf8_lossy(&out.stdout).lines() {
+        let mut cargo = cargo(&["test", "--quiet", "--package", "rdma-conn", "--test", target]);
+        cargo.args(["--", "--format=pretty"]).envs(environment.iter().copied());
+        for line in said(&mut cargo)?.lines() {
             note(&mut results, target, line);
         }
     }
     ensure!(!results.is_empty(), "no test has run: does `cargo test --test {EVERY}` build?");
     Ok(results)
+}
+
+/// Runs cargo; what it prints, also where tests fail.
+fn said(cargo: &mut Command) -> Result<String> {
+    let out = cargo.stderr(Stdio::null()).output().context("starting cargo")?;
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
 /// Notes what a line of the test harness says, if it is about a test.
@@ -148,11 +151,8 @@ fn note(results: &mut TestResults, target: &str, line: &str) {
 
 /// In the virtual machine, with the kernel's device at one end, and `roce` at the other: by pairs.
 fn with_rxe() -> Result<BTreeMap<String, TestResults>> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["xtask", "vm", "interop", "conformance"]).stderr(Stdio::null());
-    let out = cargo.output().context("starting cargo")?;
     let mut pairs = BTreeMap::<String, TestResults>::new();
-    for line in String::from_utf8_lossy(&out.stdout).lines() {
+    for line in said(&mut cargo(&["xtask", "vm", "interop", "conformance"]))?.lines() {
         if let [pair, target, said] = line.splitn(3, ": ").collect::<Vec<_>>()[..]
             && TARGETS.contains(&target)
         {
@@ -165,13 +165,11 @@ fn with_rxe() -> Result<BTreeMap<String, TestResults>> {
 
 /// In the virtual machine, which names the tests that fail: `known` are all of them.
 fn on_rxe0(known: &TestResults) -> Result<TestResults> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["xtask", "vm", "test", "--test", EVERY, "--test", KILLED]).stderr(Stdio::null());
-    let out = cargo.output().context("starting cargo")?;
-    let text = String::from_utf8_lossy(&out.stdout);
-    if !text.contains("tests ran on rxe0") {
-        bail!("the virtual machine has run no tests: try `cargo xtask vm test --test {EVERY}`");
-    }
+    let text = said(&mut cargo(&["xtask", "vm", "test", "--test", EVERY, "--test", KILLED]))?;
+    ensure!(
+        text.contains("tests ran on rxe0"),
+        "the virtual machine has run no tests: try `cargo xtask vm test --test {EVERY}`"
+    );
     let has_failed = |target: &str, test: &str| {
         text.lines().any(|line| line == format!("failed: rdma-conn {target}: {test}"))
     };

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+
+use crate::process;
+use crate::workspace::root;
 
 /// Machines without I/O.
 const CORE: &[&str] = &["conn-core", "roce-core"];
@@ -16,17 +18,12 @@ const LONGEST_FILE: usize = 500;
 
 /// Prints the lines of each folder, and the files that are too long.
 pub(crate) fn run() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;
-    let listed = Command::new("git")
-        .args(["ls-files", "--", "*/src/*.rs", "src/*.rs"])
-        .current_dir(root)
-        .output()
-        .context("starting git")?;
-    ensure!(listed.status.success(), "git ls-files: {}", listed.status);
+    let mut list = Command::new("git");
+    list.args(["ls-files", "--", "*/src/*.rs", "src/*.rs"]).current_dir(root());
+    let names = process::printed(&mut list)?;
     let mut folders = BTreeMap::<&str, usize>::new();
-    let names = String::from_utf8(listed.stdout).context("names of files")?;
     for name in names.lines().filter(|name| is_product(name)) {
-        let text = fs::read_to_string(root.join(name)).with_context(|| name.to_owned())?;
+        let text = fs::read_to_string(root().join(name)).with_context(|| name.to_owned())?;
         let folder = name.split('/').next().unwrap_or_default();
         *folders.entry(folder).or_default() += code_lines(&text);
         let lines = text.lines().count();

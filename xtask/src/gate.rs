@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use crate::process_tree::end_tree;
-use crate::target::target_folder;
+use crate::process::end_tree;
+use crate::workspace::target_folder;
 
 use StepRuns::{Always, Beside, Full, Gate};
 

@@ -11,7 +11,8 @@ mod count;
 mod gate;
 mod lanes;
 mod namespaces;
-mod process_tree;
+mod pair;
+mod process;
 mod programs;
 mod seam;
 mod side_by_side;
@@ -19,8 +20,8 @@ mod simulate;
 mod sized;
 mod soak;
 mod stress;
-mod target;
 mod vm;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -119,7 +120,7 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Namespaces(args) => namespaces::run(&args)?,
         Chore::Programs => programs::run()?,
         Chore::Simulate { seeds, from, as_tests, rest } => {
-            return simulate::run(seeds, &from, as_tests, &rest);
+            simulate::run(seeds, &from, as_tests, &rest)?;
         }
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
         Chore::Stress(args) => stress::run(&args)?,

@@ -1,19 +1,14 @@
 //! Verbs programs that are not written for it, on soft0: Debian's, unmodified.
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::namespaces;
+use crate::pair::{self, CommandPair};
+use crate::process::{self, WatchedProgram};
 use crate::side_by_side;
-use crate::vm::compare::commands::CommandPair;
-use crate::vm::compare::pair;
 
 /// A program and the Debian package that has it.
 const NEEDED: &[(&str, &str)] = &[
@@ -152,71 +147,72 @@ invalidated 0
 bound 0 0 again
 by a message [0, 8] 10 again";
 
-/// Two processes each, and what the one that connects prints. A multicast group is named by the
-/// port, so that it is no other run's.
-const PAIRS: &[(&str, &str)] = &[
-    ("ibv_rc_pingpong -g 0 -c", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -e", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -N", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -t", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -j", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -o -c", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -o -P", "1000 iters in"),
-    ("ibv_rc_pingpong -g 0 -O -P -N", "1000 iters in"),
-    ("ibv_uc_pingpong -g 0", "1000 iters in"),
-    ("ibv_ud_pingpong -g 0", "1000 iters in"),
-    ("ibv_srq_pingpong -g 0", "iters in"),
-    ("ibv_xsrq_pingpong -g 0", "success"),
-    ("ib_send_bw -F -n 1000", "65536      1000"),
-    ("ib_send_bw -F -n 1000 -b -q 4 -l 8", "65536      4000"),
-    ("ib_send_lat -F -n 1000 -e", "2       1000"),
-    ("ib_send_lat -F -n 1000 -c UD", "2       1000"),
+/// Ways in which a pair of programs runs besides on soft0, checked.
+#[derive(Clone, Copy, PartialEq)]
+enum PairWay {
+    /// Not checked: it takes the fast paths.
+    Unchecked,
+    /// Over UDP between two devices, checked and not.
+    Wired,
+    /// On one address, where the processes reach each other by memory, or over UDP.
+    Shared,
+}
+
+use PairWay::{Shared, Unchecked, Wired};
+
+/// Two processes each, what the one that connects prints, and how they run besides. A multicast
+/// group is named by the port, so that it is no other run's.
+const PAIRS: &[(&str, &str, &[PairWay])] = &[
+    ("ibv_rc_pingpong -g 0 -c", "1000 iters in", &[Unchecked, Wired, Shared]),
+    ("ibv_rc_pingpong -g 0 -e", "1000 iters in", &[]),
+    ("ibv_rc_pingpong -g 0 -N", "1000 iters in", &[Unchecked]),
+    ("ibv_rc_pingpong -g 0 -t", "1000 iters in", &[]),
+    ("ibv_rc_pingpong -g 0 -j", "1000 iters in", &[]),
+    ("ibv_rc_pingpong -g 0 -o -c", "1000 iters in", &[]),
+    ("ibv_rc_pingpong -g 0 -o -P", "1000 iters in", &[]),
+    ("ibv_rc_pingpong -g 0 -O -P -N", "1000 iters in", &[]),
+    ("ibv_uc_pingpong -g 0", "1000 iters in", &[Wired]),
+    ("ibv_ud_pingpong -g 0", "1000 iters in", &[Unchecked, Wired, Shared]),
+    ("ibv_srq_pingpong -g 0", "iters in", &[]),
+    ("ibv_xsrq_pingpong -g 0", "success", &[]),
+    ("ib_send_bw -F -n 1000", "65536      1000", &[Wired, Shared]),
+    ("ib_send_bw -F -n 1000 -b -q 4 -l 8", "65536      4000", &[Unchecked]),
+    ("ib_send_lat -F -n 1000 -e", "2       1000", &[Unchecked, Wired]),
+    ("ib_send_lat -F -n 1000 -c UD", "2       1000", &[]),
     (
         "ib_send_bw -F -n 1000 -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:{port}",
         "4096       1000",
+        &[],
     ),
-    ("ib_send_bw -F -n 1000 -c UC", "65536      1000"),
-    ("ib_write_bw -F -n 1000", "65536      1000"),
-    ("ib_write_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_read_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_send_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_write_lat -F -n 1000 -I 64", "2       1000"),
-    ("ib_read_bw -F -n 1000", "65536      1000"),
-    ("ib_read_lat -F -n 1000", "2       1000"),
-    ("ib_atomic_bw -F -n 200", "8          200"),
-    ("ib_atomic_lat -F -n 200", "8       200"),
-    ("ib_send_bw -F -n 10 -a", "8388608    10"),
-    ("ib_write_bw -F -n 10 -a --use_old_post_send", "8388608    10"),
-    ("ib_read_bw -F -n 10 -a", "8388608    10"),
-    ("ib_send_lat -F -n 10 -a --use_old_post_send", "8388608 10"),
-    ("ib_write_lat -F -n 10 -a", "8388608 10"),
-    ("ib_read_lat -F -n 10 -a -c RC", "8388608 10"),
-    ("ib_send_bw -F -n 1000 --use-srq -q 4", "65536      4000"),
-    ("ib_send_bw -F -n 10 -c UC -a", "8388608    10"),
-    ("ib_write_bw -F -n 1000 -c UC", "65536      1000"),
-    ("ib_send_bw -F -n 1000 -c XRC", "65536      1000"),
-    ("ib_send_bw -F -n 1000 -c XRC -b -q 4 --use_old_post_send", "65536      4000"),
-    ("ib_send_lat -F -n 1000 -c XRC", "2       1000"),
-    ("ib_send_lat -F -n 1000 -c XRC --use_old_post_send", "2       1000"),
-    ("ib_write_bw -F -n 1000 -c XRC", "65536      1000"),
-    ("ib_write_bw -F -n 1000 -c XRC --use_old_post_send", "65536      1000"),
-    ("ib_read_bw -F -n 1000 -c XRC", "65536      1000"),
-    ("ib_read_bw -F -n 1000 -c XRC --use_old_post_send", "65536      1000"),
-    ("ib_atomic_bw -F -n 200 -c XRC", "8          200"),
-    ("ib_atomic_bw -F -n 200 -c XRC --use_old_post_send", "8          200"),
-];
-
-/// Those of them that run a second time, not checked: they take the fast paths.
-const UNCHECKED: &[&str] = &[
-    "ibv_rc_pingpong -g 0 -c",
-    "ibv_rc_pingpong -g 0 -N",
-    "ibv_ud_pingpong -g 0",
-    "ib_send_bw -F -n 1000 -b -q 4 -l 8",
-    "ib_send_lat -F -n 1000 -e",
-    "ib_write_lat -F -n 1000 -I 64",
-    "ib_read_bw -F -n 1000",
-    "ib_atomic_lat -F -n 200",
-    "ib_send_bw -F -n 1000 -c XRC",
+    ("ib_send_bw -F -n 1000 -c UC", "65536      1000", &[]),
+    ("ib_write_bw -F -n 1000", "65536      1000", &[Wired]),
+    ("ib_write_bw -F -n 1000 --odp", "65536      1000", &[Wired]),
+    ("ib_read_bw -F -n 1000 --odp", "65536      1000", &[Wired]),
+    ("ib_send_bw -F -n 1000 --odp", "65536      1000", &[Wired]),
+    ("ib_write_lat -F -n 1000 -I 64", "2       1000", &[Unchecked]),
+    ("ib_read_bw -F -n 1000", "65536      1000", &[Unchecked, Wired]),
+    ("ib_read_lat -F -n 1000", "2       1000", &[]),
+    ("ib_atomic_bw -F -n 200", "8          200", &[Wired]),
+    ("ib_atomic_lat -F -n 200", "8       200", &[Unchecked]),
+    ("ib_send_bw -F -n 10 -a", "8388608    10", &[]),
+    ("ib_write_bw -F -n 10 -a --use_old_post_send", "8388608    10", &[]),
+    ("ib_read_bw -F -n 10 -a", "8388608    10", &[]),
+    ("ib_send_lat -F -n 10 -a --use_old_post_send", "8388608 10", &[]),
+    ("ib_write_lat -F -n 10 -a", "8388608 10", &[]),
+    ("ib_read_lat -F -n 10 -a -c RC", "8388608 10", &[]),
+    ("ib_send_bw -F -n 1000 --use-srq -q 4", "65536      4000", &[]),
+    ("ib_send_bw -F -n 10 -c UC -a", "8388608    10", &[]),
+    ("ib_write_bw -F -n 1000 -c UC", "65536      1000", &[]),
+    ("ib_send_bw -F -n 1000 -c XRC", "65536      1000", &[Unchecked]),
+    ("ib_send_bw -F -n 1000 -c XRC -b -q 4 --use_old_post_send", "65536      4000", &[]),
+    ("ib_send_lat -F -n 1000 -c XRC", "2       1000", &[]),
+    ("ib_send_lat -F -n 1000 -c XRC --use_old_post_send", "2       1000", &[]),
+    ("ib_write_bw -F -n 1000 -c XRC", "65536      1000", &[]),
+    ("ib_write_bw -F -n 1000 -c XRC --use_old_post_send", "65536      1000", &[]),
+    ("ib_read_bw -F -n 1000 -c XRC", "65536      1000", &[]),
+    ("ib_read_bw -F -n 1000 -c XRC --use_old_post_send", "65536      1000", &[]),
+    ("ib_atomic_bw -F -n 200 -c XRC", "8          200", &[]),
+    ("ib_atomic_bw -F -n 200 -c XRC --use_old_post_send", "8          200", &[]),
 ];
 
 /// Flags that have a program checked: it fails if there are findings. (Notes there are: the
@@ -225,53 +221,38 @@ const UNCHECKED: &[&str] = &[
 const CHECKED: &[&str] = &["--check=fail"];
 
 /// Faults that two processes meet, and end well.
-const FAULTY: &[(&str, &str, &str)] = &[
-    ("rnr=0.05,retry=0.001,delay=0.05:20us,seed=7", "ibv_rc_pingpong -g 0 -c", "1000 iters in"),
-    ("rnr=0.01,delay=0.01:20us,seed=7", "ib_send_bw -F -n 1000 -c XRC", "65536      1000"),
+const FAULTY: &[(Runs, &str, &str)] = &[
+    (
+        &[&["--faults=rnr=0.05,retry=0.001,delay=0.05:20us,seed=7"]],
+        "ibv_rc_pingpong -g 0 -c",
+        "1000 iters in",
+    ),
+    (
+        &[&["--faults=rnr=0.01,delay=0.01:20us,seed=7"]],
+        "ib_send_bw -F -n 1000 -c XRC",
+        "65536      1000",
+    ),
 ];
 
-/// Programs that run over UDP between two devices, and what each prints.
-const WIRED: &[(&str, &str)] = &[
-    ("ibv_rc_pingpong -g 0 -c", "1000 iters in"),
-    ("ibv_uc_pingpong -g 0", "1000 iters in"),
-    ("ibv_ud_pingpong -g 0", "1000 iters in"),
-    ("ib_send_bw -F -n 1000", "65536      1000"),
-    ("ib_write_bw -F -n 1000", "65536      1000"),
-    ("ib_read_bw -F -n 1000", "65536      1000"),
-    ("ib_send_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_write_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_read_bw -F -n 1000 --odp", "65536      1000"),
-    ("ib_send_lat -F -n 1000 -e", "2       1000"),
-    ("ib_atomic_bw -F -n 200", "8          200"),
-];
-/// Their devices: the addresses, and what the network does to packets.
+/// Devices of pairs over UDP: the addresses, and what the network does to packets.
 const WIRES: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
 const LOSSES: [&str; 2] = ["127.0.0.2,loss=0.01,seed=1", "127.0.0.3,loss=0.01,seed=2"];
 
-/// Programs that run in two processes on one address, which reach each other by memory, or over
-/// UDP.
-const SHARED: &[&str] =
-    &["ibv_rc_pingpong -g 0 -c", "ibv_ud_pingpong -g 0", "ib_send_bw -F -n 1000"];
+/// Devices of those that share an address.
 const SHARES: [[&str; 2]; 2] = [["127.0.0.2"; 2], ["127.0.0.2,loopback=wire"; 2]];
 
 /// A program that does not end, and what it prints of a fault.
 const WATCH: (&str, &str, &str) =
     ("event=port_err@500ms,seed=7", "ibv_asyncwatch", "event_type IBV_EVENT_PORT_ERR (10), port 1");
-/// Longer than it takes until it has printed that.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Ends it after longer than it takes until it has printed that.
+const LIMIT: [&str; 3] = ["timeout", "--kill-after=5", "60"];
 
 pub(crate) fn run() -> Result<()> {
-    for (file, package) in NEEDED {
-        ensure!(Path::new(file).exists(), "{file} is missing: `apt-get install {package}`");
-    }
-    let is_run = |line: &&str| PAIRS.iter().any(|(other, _)| other == line);
-    ensure!(UNCHECKED.iter().all(is_run), "UNCHECKED names programs that PAIRS does not");
-    let is_wired = |line: &&str| WIRED.iter().any(|(other, _)| other == line);
-    ensure!(SHARED.iter().all(is_wired), "SHARED names programs that WIRED does not");
+    process::needs(NEEDED)?;
     let built = namespaces::build(false)?;
     for (line, checks, expected) in ALONE {
         let words: Vec<&str> = line.split(' ').collect();
-        let output = output(&soft(&built, checks, &words), &[])?;
+        let output = process::printed(&mut process::command_of(&soft(&built, checks, &words)))?;
         for text in *expected {
             ensure!(output.contains(text), "{line} printed no {text:?}:\n{output}");
         }
@@ -284,41 +265,16 @@ pub(crate) fn run() -> Result<()> {
         (PYTHON_MW, PYTHON_MW_PRINTS),
     ];
     for (script, prints) in scripts {
-        let output = output(&soft(&built, CHECKED, &["/usr/bin/python3", "-c", script]), &[])?;
+        let words = soft(&built, CHECKED, &["/usr/bin/python3", "-c", script]);
+        let output = process::printed(&mut process::command_of(&words))?;
         ensure!(output.trim() == prints, "pyverbs printed: {output}");
     }
     println!("pyverbs");
     as_the_library(&built)?;
-    let built = &*built;
-    let mut pairs: Vec<(String, Job<'_>)> = Vec::new();
-    for (line, expected) in PAIRS {
-        let checks = if UNCHECKED.contains(line) { &[CHECKED, &[]][..] } else { &[CHECKED] };
-        let run = || checks.iter().try_for_each(|flags| between_two(built, flags, line, expected));
-        pairs.push(((*line).to_owned(), Box::new(run)));
-    }
-    for (faults, line, expected) in FAULTY {
-        let run = move || between_two(built, &[&format!("--faults={faults}")], line, expected);
-        pairs.push((format!("{line}, with {faults}"), Box::new(run)));
-    }
-    for (line, expected) in WIRED {
-        let run = || {
-            let run = |flags| over_udp(built, flags, WIRES, line, expected);
-            run(CHECKED).and_then(|()| run(&[]))
-        };
-        pairs.push((format!("{line}, over UDP"), Box::new(run)));
-    }
-    let (line, expected) = WIRED[0];
-    let run = || over_udp(built, CHECKED, LOSSES, line, expected);
-    pairs.push((format!("{line}, over UDP, with lost packets"), Box::new(run)));
-    for (line, expected) in WIRED.iter().filter(|(line, _)| SHARED.contains(line)) {
-        for devices in SHARES {
-            let run = move || over_udp(built, &[], devices, line, expected);
-            pairs.push((format!("{line}, twice on {}", devices[0]), Box::new(run)));
-        }
-    }
-    side_by_side::for_each(&pairs, AT_A_TIME, |(name, run)| {
-        run().with_context(|| name.clone())?;
-        println!("{name}");
+    let jobs = jobs();
+    side_by_side::for_each(&jobs, AT_A_TIME, |job| {
+        job.run(&built).with_context(|| job.name.clone())?;
+        println!("{}", job.name);
         Ok(())
     })?;
     let (faults, program, expected) = WATCH;
@@ -326,31 +282,54 @@ pub(crate) fn run() -> Result<()> {
     let flags = [&*format!("--faults={faults}")];
     until(&soft(built, &flags, &[program]), expected).with_context(|| name.clone())?;
     println!("{name}");
-    let pairs = pairs.len();
+    let pairs = jobs.len();
     println!(
         "programs: all ran on soft0, checked, without findings, {pairs} of them in two processes"
     );
     Ok(())
 }
 
-/// Two processes that run to their end.
-type Job<'a> = Box<dyn Fn() -> Result<()> + Send + Sync + 'a>;
+/// Flags of the command, for each run of a program.
+type Runs = &'static [&'static [&'static str]];
+
+/// A line that runs between two processes to their end.
+struct PairJob {
+    name: String,
+    runs: Runs,
+    /// Without devices over UDP it is on soft0. Both may be on one address.
+    devices: Option<[&'static str; 2]>,
+    line: &'static str,
+    /// Text that the end which connects has to print.
+    expected: &'static str,
+}
+
+/// All pairs of programs.
+fn jobs() -> Vec<PairJob> {
+    let mut jobs = Vec::new();
+    let mut add = |line: &'static str, expected: &'static str, how: &str, devices, runs: Runs| {
+        jobs.push(PairJob { name: format!("{line}{how}"), runs, devices, line, expected });
+    };
+    for (line, expected, ways) in PAIRS {
+        let not_checked = ways.contains(&Unchecked);
+        add(line, expected, "", None, if not_checked { &[CHECKED, &[]] } else { &[CHECKED] });
+        if ways.contains(&Wired) {
+            add(line, expected, ", over UDP", Some(WIRES), &[CHECKED, &[]]);
+        }
+        for devices in SHARES.iter().filter(|_| ways.contains(&Shared)) {
+            let how = format!(", twice on {}", devices[0]);
+            add(line, expected, &how, Some(*devices), &[&[]]);
+        }
+    }
+    let (line, expected, _) = PAIRS[0];
+    add(line, expected, ", over UDP, with lost packets", Some(LOSSES), &[CHECKED]);
+    for (runs, line, expected) in FAULTY {
+        add(line, expected, &format!(", with {}", runs[0][0]), None, runs);
+    }
+    jobs
+}
 
 /// Pairs at a time: they wait for each other more than they use a processor.
 const AT_A_TIME: usize = 4;
-
-/// A port for a listener: one that the system gives to no connection (from 32,768 on), and to no
-/// other pair.
-fn free_port() -> Result<u16> {
-    static NEXT: AtomicU16 = AtomicU16::new(21_000);
-    loop {
-        let port = NEXT.fetch_add(1, Ordering::Relaxed);
-        ensure!(port < 32_768, "no port is free");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return Ok(port);
-        }
-    }
-}
 
 /// The words that run a program on soft0, with these flags of the command.
 fn soft(built: &Path, flags: &[&str], program: &[&str]) -> Vec<String> {
@@ -361,44 +340,10 @@ fn soft(built: &Path, flags: &[&str], program: &[&str]) -> Vec<String> {
 
 /// Runs a program until it has printed a line, and ends it.
 fn until(words: &[String], expected: &str) -> Result<()> {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().with_context(|| format!("starting {}", words[0]))?;
-    let (tell, lines) = channel();
-    if let Some(out) = child.stdout.take() {
-        std::thread::spawn(move || {
-            let lines = BufReader::new(out).lines().map_while(Result::ok);
-            lines.take_while(|line| tell.send(line.clone()).is_ok()).count()
-        });
-    }
-    let deadline = Instant::now() + LIMIT;
-    let next = || lines.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-    let printed = loop {
-        match next() {
-            Ok(line) if line.trim() == expected => break Ok(()),
-            Ok(_) => {}
-            Err(_) => break Err(anyhow!("it printed no {expected:?} within {LIMIT:?}")),
-        }
-    };
-    let _ = child.kill(); // it may have ended
-    child.wait()?;
-    printed
-}
-
-/// Runs a program that has to succeed, and returns what it prints.
-fn output(words: &[String], environment: &[(&str, &Path)]) -> Result<String> {
-    let mut command = Command::new(&words[0]);
-    let output = command.args(&words[1..]).envs(environment.iter().copied()).output();
-    let output = output.with_context(|| format!("starting {}", words[0]))?;
-    if !output.status.success() {
-        bail!(
-            "{}: {}: {}",
-            words.join(" "),
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let words = [&LIMIT.map(str::to_owned)[..], words].concat();
+    let mut watch = WatchedProgram::start(&words)?;
+    while watch.line().with_context(|| format!("it printed no {expected:?}"))?.trim() != expected {}
+    Ok(())
 }
 
 /// Found by its name in a folder of LD_LIBRARY_PATH, not preloaded.
@@ -408,50 +353,33 @@ fn as_the_library(built: &Path) -> Result<()> {
     let link = folder.join("libibverbs.so.1");
     let _ = std::fs::remove_file(&link); // of an earlier run
     std::os::unix::fs::symlink(built.join("librdma_conn_soft.so"), &link)?;
-    let output = output(&["ibv_devices".to_owned()], &[("LD_LIBRARY_PATH", &folder)])?;
+    let output = process::printed(Command::new("ibv_devices").env("LD_LIBRARY_PATH", &folder))?;
     ensure!(output.contains("soft0"), "with LD_LIBRARY_PATH, ibv_devices printed: {output}");
     println!("ibv_devices, with LD_LIBRARY_PATH");
     Ok(())
 }
 
-/// Runs each end on a device of these, which may be on one address.
-fn over_udp(
-    built: &Path,
-    flags: &[&str],
-    devices: [&str; 2],
-    line: &str,
-    expected: &str,
-) -> Result<()> {
-    let port = free_port()?;
-    let number = port.to_string();
-    let [listener, mut connector] = devices.map(|device| {
-        let name = format!("roce:{}", device.split(',').next().unwrap_or(device));
-        let words: Vec<&str> = line.split(' ').chain(["-d", &name, "-p", &number]).collect();
-        let environment = ["env".to_owned(), format!("RDMA_CONN_ROCE={device}")];
-        environment.into_iter().chain(soft(built, flags, &words)).collect::<Vec<String>>()
-    });
-    connector.push("127.0.0.1".to_owned());
-    let printed = pair::run(&CommandPair { listener, connector }, port)?;
-    prints(&printed, expected)
-}
+impl PairJob {
+    fn run(&self, built: &Path) -> Result<()> {
+        self.runs.iter().try_for_each(|flags| self.run_once(built, flags))
+    }
 
-/// Columns are aligned by spaces.
-fn prints(printed: &str, expected: &str) -> Result<()> {
-    let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    ensure!(text(printed).contains(&text(expected)), "it printed no {expected:?}:\n{printed}");
-    Ok(())
-}
-
-/// The port may be another program's until the listener has it, which then fails and says so.
-fn between_two(built: &Path, flags: &[&str], line: &str, expected: &str) -> Result<()> {
-    let port = free_port()?;
-    let number = port.to_string();
-    let [high, low] = port.to_be_bytes();
-    let line = line.replace("{port}", &format!("{high}:{low}"));
-    let words: Vec<&str> = line.split(' ').chain(["-p", &number]).collect();
-    let listener = soft(built, flags, &words);
-    let mut connector = listener.clone();
-    connector.push("127.0.0.1".to_owned());
-    let printed = pair::run(&CommandPair { listener, connector }, port)?;
-    prints(&printed, expected)
+    fn run_once(&self, built: &Path, flags: &[&str]) -> Result<()> {
+        let port = pair::free_port()?;
+        let number = port.to_string();
+        let [high, low] = port.to_be_bytes();
+        let line = self.line.replace("{port}", &format!("{high}:{low}"));
+        let words: Vec<&str> = line.split(' ').chain(["-p", &number]).collect();
+        let end = |at: usize| {
+            let Some(devices) = self.devices else { return soft(built, flags, &words) };
+            let device = devices[at];
+            let name = format!("roce:{}", device.split(',').next().unwrap_or(device));
+            let environment = ["env".to_owned(), format!("RDMA_CONN_ROCE={device}")];
+            [&environment[..], &soft(built, flags, &[&words[..], &["-d", &name]].concat())].concat()
+        };
+        let (listener, mut connector) = (end(0), end(1));
+        connector.push("127.0.0.1".to_owned());
+        let printed = pair::run(&CommandPair { listener, connector }, port)?;
+        pair::ensure_printed(&printed, self.expected)
+    }
 }

@@ -3,11 +3,11 @@
 //! use all of it anywhere.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use anyhow::{Result, ensure};
+
+use crate::workspace;
 
 /// Line that the root of a crate has.
 const DENIES: &str =
@@ -45,39 +45,13 @@ const REAL_TIME: &[(&[&str], &str)] = &[
 /// Crate with locks of its own: only `host` depends on it.
 const LOCKS: &str = "parking_lot";
 
-#[derive(Deserialize)]
-struct Workspace {
-    packages: Vec<SeamPackage>,
-}
-
-#[derive(Deserialize)]
-struct SeamPackage {
-    name: String,
-    targets: Vec<SeamTarget>,
-    dependencies: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct SeamTarget {
-    src_path: PathBuf,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    name: String,
-}
-
 pub(crate) fn run() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;
+    let root = workspace::root();
     for folder in REAL_TIME.iter().flat_map(|(folders, _)| *folders) {
         ensure!(root.join(folder).exists(), "there is no {folder}: strike it from REAL_TIME");
     }
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["metadata", "--no-deps", "--format-version=1", "--offline"]).current_dir(root);
-    let out = cargo.output().context("starting cargo")?;
-    let workspace: Workspace = serde_json::from_slice(&out.stdout).context("cargo metadata")?;
     let mut wrong = Vec::new();
-    for package in &workspace.packages {
+    for package in &workspace::packages()? {
         let name = &package.name;
         if name != "rdma-conn-host" && package.dependencies.iter().any(|other| other.name == LOCKS)
         {
@@ -104,7 +78,7 @@ fn complaints(file: &Path, root: &Path) -> Result<Vec<String>> {
     if !fs::read_to_string(root.join(file))?.lines().any(|line| line == DENIES) {
         wrong.push(format!("{} has no line {DENIES}", file.display()));
     }
-    for source in crate::budgets::sources(&root.join(file).with_file_name(""))? {
+    for source in workspace::sources(&root.join(file).with_file_name(""))? {
         let text = fs::read_to_string(&source)?;
         let allows = |(_, line): &(usize, &str)| line.contains(LINTS) && *line != DENIES;
         let lines = text.lines().enumerate().filter(allows);

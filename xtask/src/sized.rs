@@ -2,12 +2,9 @@
 //! crate's `alloc` module, which reports that there is no memory, or say why the number is small: `// Bounded: …`, in the
 //! lines above. Constants need no reason. (A list that grows value by value is not found.)
 
-use std::fs;
-use std::path::Path;
+use anyhow::{Result, ensure};
 
-use anyhow::{Context, Result, ensure};
-
-use crate::budgets::sources;
+use crate::workspace::found_lines;
 
 const FOLDERS: &[&str] = &["soft-rnic/src", "verbs-safe/src"];
 /// Files that are free of it: what makes such memory, tests, and loops that only measure.
@@ -20,17 +17,9 @@ const REACH: usize = 3;
 const CALLS: &[&str] = &["::with_capacity(", ".reserve_exact(", ".resize(", ".resize_with("];
 
 pub(crate) fn run() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a workspace")?;
-    let mut found = Vec::new();
-    for folder in FOLDERS {
-        for file in sources(&root.join(folder))? {
-            let name = file.strip_prefix(root)?.display().to_string();
-            if !FREE.iter().any(|free| name.contains(free)) {
-                let text = fs::read_to_string(&file).with_context(|| name.clone())?;
-                found.extend(sized(&text).into_iter().map(|n| format!("{name}:{n}")));
-            }
-        }
-    }
+    let is_free = |name: &str| FREE.iter().any(|free| name.contains(free));
+    let found =
+        found_lines(FOLDERS, |name, text| if is_free(name) { vec![] } else { sized(text) })?;
     ensure!(
         found.is_empty(),
         "allocations that end the process where there is no memory: use the crate's `alloc`, or say why they are small \

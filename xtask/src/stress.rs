@@ -5,17 +5,16 @@
 //! run is computed, and more of it waits.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Deserialize;
 
-use crate::side_by_side;
+use crate::workspace::{self, CargoArtifact};
+use crate::{process, side_by_side};
 
 /// Threads that keep a processor busy.
 const LOOPS: usize = 2;
@@ -25,8 +24,6 @@ const LIMIT: Duration = Duration::from_secs(1_800);
 const AT_A_TIME: usize = 8;
 /// Packages with tests that wait for nothing, or in virtual time.
 const WITHOUT_TIME: &[&str] = &["conn-core", "loom-tests", "roce-core", "worlds", "xtask"];
-/// Time between two looks whether a program has ended.
-const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(clap::Args)]
 pub(crate) struct StressArgs {
@@ -36,26 +33,6 @@ pub(crate) struct StressArgs {
     /// Only programs whose PACKAGE/TARGET contains this
     #[arg(long, default_value = "")]
     filter: String,
-}
-
-/// Message of cargo about an artifact that it has made.
-#[derive(Deserialize)]
-struct CargoArtifact {
-    manifest_path: PathBuf,
-    executable: Option<PathBuf>,
-    target: ArtifactTarget,
-    profile: ArtifactProfile,
-}
-
-#[derive(Deserialize)]
-struct ArtifactTarget {
-    name: String,
-    kind: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct ArtifactProfile {
-    test: bool,
 }
 
 /// A program of tests.
@@ -104,17 +81,9 @@ pub(crate) fn run(args: &StressArgs) -> Result<()> {
 
 /// Builds the tests of the workspace, and lists them.
 fn programs(filter: &str) -> Result<Vec<StressProgram>> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--workspace", "--profile", "lane", "--no-run", "--quiet"]);
-    cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
-    let out = cargo.output().context("starting cargo")?;
-    if !out.status.success() {
-        bail!("the tests do not build");
-    }
-    let lines = String::from_utf8(out.stdout)?;
-    // What is no artifact lacks fields of one.
-    let artifacts =
-        lines.lines().filter_map(|line| serde_json::from_str::<CargoArtifact>(line).ok());
+    let mut cargo =
+        workspace::cargo(&["test", "--workspace", "--profile", "lane", "--no-run", "--quiet"]);
+    let artifacts = workspace::artifacts(&mut cargo)?.into_iter();
     let mut programs: Vec<StressProgram> = artifacts.filter_map(program).collect();
     programs.retain(|program| {
         let package = program.name.split('/').next().unwrap_or_default();
@@ -127,13 +96,12 @@ fn programs(filter: &str) -> Result<Vec<StressProgram>> {
 fn program(artifact: CargoArtifact) -> Option<StressProgram> {
     let CargoArtifact { manifest_path, executable, target, profile } = artifact;
     let folder = manifest_path.parent()?.to_owned();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
-    let package = match folder.strip_prefix(root).ok()?.to_str()? {
+    let package = match folder.strip_prefix(workspace::root()).ok()?.to_str()? {
         "" => "rdma-conn",
         package => package,
     };
     // Unit tests have the name of what they are of.
-    let unit = if target.kind.iter().any(|kind| kind == "test") { "" } else { " (unit tests)" };
+    let unit = if target.is_test() { "" } else { " (unit tests)" };
     let name = format!("{package}/{}{unit}", target.name);
     executable.filter(|_| profile.test).map(|executable| StressProgram {
         name,
@@ -166,29 +134,15 @@ fn run_once(program: &StressProgram, time: u32) -> Result<Option<String>> {
     let _alone = program.runs.lock().expect("no panic");
     let name =
         program.executable.file_name().context("a program has a name")?.display().to_string();
-    let printed = std::env::temp_dir().join(format!("stress-{}-{name}-{time}", std::process::id()));
-    let file = File::create(&printed)?;
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO", env!("CARGO"));
-    command.env("CARGO_MANIFEST_DIR", &program.folder).stdin(Stdio::null());
-    let mut child = command.stdout(file.try_clone()?).stderr(file).spawn()?;
+    command.env("CARGO_MANIFEST_DIR", &program.folder);
     let start = Instant::now();
-    let status = loop {
-        match child.try_wait()? {
-            Some(status) => break Some(status),
-            None if start.elapsed() > LIMIT => break None,
-            None => std::thread::sleep(LOOK),
-        }
-    };
-    let text = String::from_utf8_lossy(&fs::read(&printed)?).into_owned();
-    fs::remove_file(&printed)?;
+    let log = format!("stress-{}-{name}-{time}", std::process::id());
+    let (status, text) = process::run_logged(&mut command, &log, |_| start.elapsed() > LIMIT)?;
     Ok(match status {
         Some(status) if status.success() => None,
         Some(status) => Some(format!("{status}\n{text}")),
-        None => {
-            child.kill()?;
-            child.wait()?;
-            Some(format!("it has not ended in {LIMIT:?}\n{text}"))
-        }
+        None => Some(format!("it has not ended in {LIMIT:?}\n{text}")),
     })
 }

@@ -76,10 +76,11 @@ impl Krate {
 
     fn read_items(&mut self, module: usize, items: &[Item], folder: &Path) -> Result<()> {
         for item in items {
-            if is_test(attributes(item)) {
+            let (attributes, name) = parts(item);
+            if is_test(attributes) {
                 continue;
             }
-            if let Some(name) = item_name(item) {
+            if let Some(name) = name {
                 self.0[module].items.insert(name.to_string());
             }
             match item {
@@ -298,35 +299,22 @@ fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+/// The attributes of an item, and the name that it defines in its module.
+fn parts(item: &Item) -> (&[Attribute], Option<&Ident>) {
     match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
-        Item::Mod(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Union(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        _ => &[],
-    }
-}
-
-fn item_name(item: &Item) -> Option<&Ident> {
-    match item {
-        Item::Const(item) => Some(&item.ident),
-        Item::Enum(item) => Some(&item.ident),
-        Item::Fn(item) => Some(&item.sig.ident),
-        Item::Static(item) => Some(&item.ident),
-        Item::Struct(item) => Some(&item.ident),
-        Item::Trait(item) => Some(&item.ident),
-        Item::Type(item) => Some(&item.ident),
-        Item::Union(item) => Some(&item.ident),
-        _ => None,
+        Item::Const(item) => (&item.attrs[..], Some(&item.ident)),
+        Item::Enum(item) => (&item.attrs[..], Some(&item.ident)),
+        Item::Fn(item) => (&item.attrs[..], Some(&item.sig.ident)),
+        Item::Impl(item) => (&item.attrs[..], None),
+        Item::Macro(item) => (&item.attrs[..], None),
+        Item::Mod(item) => (&item.attrs[..], None),
+        Item::Static(item) => (&item.attrs[..], Some(&item.ident)),
+        Item::Struct(item) => (&item.attrs[..], Some(&item.ident)),
+        Item::Trait(item) => (&item.attrs[..], Some(&item.ident)),
+        Item::Type(item) => (&item.attrs[..], Some(&item.ident)),
+        Item::Union(item) => (&item.attrs[..], Some(&item.ident)),
+        Item::Use(item) => (&item.attrs[..], None),
+        _ => (&[][..], None),
     }
 }
 

@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use anyhow::{Context, Result};
 
 use super::header::TestHeader;
+use crate::workspace::{self, MetadataPackage, MetadataTarget};
 
 /// An integration-test program, as its source and cargo describe it.
 pub(super) struct TestSource {
@@ -20,47 +18,10 @@ pub(super) struct TestSource {
     pub(super) header: TestHeader,
 }
 
-/// A part of what `cargo metadata` prints.
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<MetadataPackage>,
-}
-
-#[derive(Deserialize)]
-struct MetadataPackage {
-    name: String,
-    manifest_path: PathBuf,
-    targets: Vec<MetadataTarget>,
-}
-
-#[derive(Deserialize)]
-struct MetadataTarget {
-    name: String,
-    kind: Vec<String>,
-    src_path: PathBuf,
-}
-
-/// A line of `cargo build --message-format=json`.
-#[derive(Deserialize)]
-struct BuiltTest {
-    executable: Option<PathBuf>,
-    target: Option<MetadataTarget>,
-}
-
-impl MetadataTarget {
-    fn is_test(&self) -> bool {
-        self.kind.iter().any(|kind| kind == "test")
-    }
-}
-
 /// The test programs of the workspace, by package and name.
 pub(super) fn all() -> Result<Vec<TestSource>> {
-    let mut cargo = Command::new(env!("CARGO"));
-    let metadata = json(cargo.args(["metadata", "--no-deps", "--format-version=1"]))?;
     let mut all = Vec::new();
-    for MetadataPackage { name, manifest_path, targets } in
-        metadata.into_iter().flat_map(|metadata: Metadata| metadata.packages)
-    {
+    for MetadataPackage { name, manifest_path, targets, .. } in workspace::packages()? {
         let folder = manifest_path.parent().unwrap_or(Path::new("/"));
         for MetadataTarget { name: target, src_path: path, .. } in
             targets.into_iter().filter(MetadataTarget::is_test)
@@ -81,22 +42,11 @@ pub(super) fn all() -> Result<Vec<TestSource>> {
 /// no lane builds anything once more: in the guest, on an emulated processor, tests take a minute longer than
 /// optimised ones, which take minutes to build.
 pub(crate) fn build(names: &[String]) -> Result<HashMap<PathBuf, PathBuf>> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--workspace", "--quiet"]);
-    cargo.args(["--lib", "--bin", "rdma-conn", "--message-format=json-render-diagnostics"]);
+    let parts = ["build", "--workspace", "--quiet", "--lib", "--bin", "rdma-conn"];
+    let mut cargo = workspace::cargo(&parts);
     for name in names {
         cargo.args(["--test", name]);
     }
-    let artifacts = json(&mut cargo)?.into_iter().filter_map(|BuiltTest { executable, target }| {
-        Some((target.filter(MetadataTarget::is_test)?.src_path, executable?))
-    });
-    Ok(artifacts.collect())
-}
-
-/// Runs cargo, and reads what it prints, one value a line.
-fn json<T: DeserializeOwned>(cargo: &mut Command) -> Result<Vec<T>> {
-    let out = cargo.stderr(Stdio::inherit()).output().context("starting cargo")?;
-    ensure!(out.status.success(), "cargo failed");
-    let lines = String::from_utf8(out.stdout)?;
-    lines.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    let tests = workspace::artifacts(&mut cargo)?.into_iter().filter(|it| it.target.is_test());
+    Ok(tests.filter_map(|it| Some((it.target.src_path, it.executable?))).collect())
 }

@@ -5,18 +5,18 @@
 //! crashed or hung, so that the test is named. A test says in a tally file which device it took,
 //! and which cases it has left out; what it does not say, is not claimed.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::lane::Lane;
-use crate::side_by_side;
+use crate::{process, side_by_side};
 
 /// Names the file for what a test took and what it left out.
 const TALLY: &str = "RDMA_CONN_TALLY";
@@ -55,16 +55,10 @@ pub(super) struct LaneProgram {
     pub(super) is_alone: bool,
 }
 
-/// End of a process.
-enum ProcessEnd {
-    Passed,
-    Failed(ExitStatus),
-    Hung,
-}
-
 /// Result of a process.
 struct ProcessResult {
-    end: ProcessEnd,
+    /// None if it hung, and was ended.
+    status: Option<ExitStatus>,
     passed: usize,
     seconds: f64,
     /// The devices that its tests took, each once.
@@ -119,7 +113,7 @@ fn run_program(plan: &LanePlan, p: &LaneProgram, sum: &Mutex<LaneSummary>) -> Re
     if !is_single {
         let ran = p.start(plan, None)?;
         // A crash or a hang names no test.
-        is_single = !matches!(ran.end, ProcessEnd::Passed) && ran.failed_tests().is_empty();
+        is_single = !ran.has_passed() && ran.failed_tests().is_empty();
         processes.push((name.clone(), ran));
     }
     if is_single {
@@ -148,22 +142,17 @@ impl LaneProgram {
     /// Its tests.
     fn names(&self, plan: &LanePlan) -> Result<Vec<String>> {
         let mut list = Command::new(&self.executable);
-        let out = list.args(["--list", "--format", "terse"]).args(&plan.filter).output();
-        let out = out.with_context(|| format!("starting {}", self.executable.display()))?;
-        ensure!(out.status.success(), "{} does not list its tests", self.executable.display());
-        let text = String::from_utf8(out.stdout)?;
+        let text = process::printed(list.args(["--list", "--format", "terse"]).args(&plan.filter))?;
         Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
     }
 
     /// Runs all its tests, or one, in a process.
     fn start(&self, plan: &LanePlan, test: Option<&str>) -> Result<ProcessResult> {
-        let scratch = std::env::temp_dir();
         let file = |what: &str| {
             let (own, name) = (std::process::id(), self.executable.file_name().unwrap_or_default());
-            scratch.join(format!("rdma-conn-{what}-{own}-{}", name.display()))
+            format!("rdma-conn-{what}-{own}-{}", name.display())
         };
-        let (tally, log) = (file("tally"), file("log"));
-        let output = File::create(&log)?;
+        let tally = std::env::temp_dir().join(file("tally"));
         let mut command = Command::new(&self.executable);
         match test {
             Some(test) => command.args(["--exact", test]),
@@ -174,40 +163,20 @@ impl LaneProgram {
         }
         command.envs(plan.environment.iter().map(|(name, value)| (name, value)));
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        command.env(TALLY, &tally).stdin(Stdio::null());
-        command.stdout(output.try_clone()?).stderr(output);
+        command.env(TALLY, &tally);
         let start = Instant::now();
-        let end = wait(&mut command, &log)?;
+        let (mut printed, mut since) = (0, start);
+        let is_silent = |bytes: u64| {
+            if bytes != printed {
+                (printed, since) = (bytes, Instant::now());
+            }
+            since.elapsed() > SILENCE
+        };
+        let (status, output) = process::run_logged(&mut command, &file("log"), is_silent)?;
         let seconds = start.elapsed().as_secs_f64();
         let (devices, skipped) = read_tally(&tally);
-        let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-        for file in [tally, log] {
-            let _ = fs::remove_file(file); // a test that takes no device has no tally
-        }
-        Ok(ProcessResult { end, passed: passed(&output), seconds, devices, skipped, output })
-    }
-}
-
-/// Waits for the end of a process that prints into the file `log`.
-fn wait(command: &mut Command, log: &Path) -> Result<ProcessEnd> {
-    let (mut printed, mut since) = (0, Instant::now());
-    let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
-    loop {
-        match child.try_wait()? {
-            Some(status) if status.success() => return Ok(ProcessEnd::Passed),
-            Some(status) => return Ok(ProcessEnd::Failed(status)),
-            None => {}
-        }
-        let bytes = fs::metadata(log)?.len();
-        if bytes != printed {
-            (printed, since) = (bytes, Instant::now());
-        }
-        if since.elapsed() > SILENCE {
-            child.kill()?;
-            child.wait()?;
-            return Ok(ProcessEnd::Hung);
-        }
-        std::thread::sleep(Duration::from_millis(5));
+        let _ = fs::remove_file(tally); // a test that takes no device has no tally
+        Ok(ProcessResult { status, passed: passed(&output), seconds, devices, skipped, output })
     }
 }
 
@@ -243,6 +212,10 @@ fn kernel_is_well(sum: &mut LaneSummary) {
 }
 
 impl ProcessResult {
+    fn has_passed(&self) -> bool {
+        self.status.is_some_and(|status| status.success())
+    }
+
     /// Tests that the harness names as failed, in its list at the end.
     fn failed_tests(&self) -> Vec<&str> {
         let list = self.output.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
@@ -254,10 +227,10 @@ impl LaneSummary {
     /// Takes in the result of a process, which ran a program or one test of it.
     fn add(&mut self, program: &str, process: &str, ran: ProcessResult) {
         self.skipped.extend(ran.skipped.iter().map(|case| format!("{process}: {case}")));
-        let how = match &ran.end {
-            ProcessEnd::Passed => return,
-            ProcessEnd::Hung => format!("hung: ended after {:.0} s", ran.seconds),
-            ProcessEnd::Failed(status) => match status.signal() {
+        let how = match ran.status {
+            _ if ran.has_passed() => return,
+            None => format!("hung: ended after {:.0} s", ran.seconds),
+            Some(status) => match status.signal() {
                 Some(signal) => format!("died of signal {signal}"),
                 None => "failed".to_owned(),
             },

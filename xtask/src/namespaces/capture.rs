@@ -14,6 +14,7 @@ use super::end::{self, BuiltPrograms};
 use super::network::{JUMBO, Namespace, NamespacePair, ORDINARY};
 use super::runner::CaseRunner;
 use super::scratch::ScratchFolder;
+use crate::process;
 
 /// A program that is needed, and the Debian package that has it.
 const NEEDED: &[(&str, &str)] = &[
@@ -46,9 +47,7 @@ const GUESSES: &[&str] = &[
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn run(filter: Option<&str>, built: &BuiltPrograms) -> Result<()> {
-    for (file, package) in NEEDED {
-        ensure!(Path::new(file).exists(), "{file} is missing: `apt-get install {package}`");
-    }
+    process::needs(NEEDED)?;
     let network = NamespacePair::join([Namespace::own(), Namespace::new()?], 0)?;
     // A run that the interface is to cut would be captured as a whole.
     network.at_both("ethtool -K {} tx-udp-segmentation off")?;
@@ -81,7 +80,7 @@ fn check(file: &Path, is_v6: bool) -> Result<String> {
         for guess in GUESSES {
             tshark.args(["--disable-heuristic", guess]);
         }
-        printed(tshark.arg("-r").arg(file).args(["-Y", filter]))
+        process::printed(tshark.arg("-r").arg(file).args(["-Y", filter]))
     };
     let malformed = shown(MALFORMED)?;
     ensure!(malformed.is_empty(), "tshark finds malformed packets:\n{malformed}");
@@ -89,21 +88,11 @@ fn check(file: &Path, is_v6: bool) -> Result<String> {
     ensure!(packets > 0, "tshark finds no packet of RoCE v2");
     let icrc = match is_v6 {
         true => "scapy computes no ICRC over IPv6".to_owned(),
-        false => printed(Command::new("/usr/bin/python3").args(["-c", CHECK_ICRC]).arg(file))?,
+        false => {
+            process::printed(Command::new("/usr/bin/python3").args(["-c", CHECK_ICRC]).arg(file))?
+        }
     };
     Ok(format!("tshark: {packets} packets, none malformed; scapy: {}", icrc.trim()))
-}
-
-/// Runs a program that has to succeed, and returns what it prints.
-fn printed(command: &mut Command) -> Result<String> {
-    let program = command.get_program().to_owned();
-    let out = command.output().with_context(|| format!("starting {}", program.display()))?;
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    if !out.status.success() {
-        let errors = String::from_utf8_lossy(&out.stderr);
-        bail!("{}: {}: {text}{errors}", program.display(), out.status);
-    }
-    Ok(text)
 }
 
 /// A running capture, which ends with this.

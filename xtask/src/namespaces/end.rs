@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::vm::compare::commands::CommandPair;
-use crate::vm::compare::pair;
+use crate::pair::{self, CommandPair};
 
 use super::network::{Namespace, NamespacePair};
 
@@ -44,13 +43,7 @@ pub(super) fn both(
     address: impl Fn(usize) -> IpAddr,
     options: impl Fn(usize) -> String,
 ) -> [NamespaceEnd<'_>; 2] {
-    [0, 1].map(|end| NamespaceEnd {
-        namespace: &network.namespaces[end],
-        address: address(end),
-        host: network.v4(end),
-        device: EndDevice::Roce(options(end)),
-        processor: None,
-    })
+    [0, 1].map(|end| NamespaceEnd::at(network, end, address(end), EndDevice::Roce(options(end))))
 }
 
 /// The folder with the command, and the library for programs of others.
@@ -115,9 +108,9 @@ impl CommandLines {
         &self,
         built: &BuiltPrograms,
         ends: &[NamespaceEnd<'_>; 2],
-        port: u16,
         limit: Duration,
     ) -> Result<String> {
+        let port = pair::free_port()?;
         let at =
             ListenAddresses { socket: SocketAddr::new(ends[0].address, port), host: ends[0].host };
         let pair = CommandPair {
@@ -129,6 +122,17 @@ impl CommandLines {
 }
 
 impl NamespaceEnd<'_> {
+    /// An end of a network, with its device at this address.
+    pub(super) fn at(
+        network: &NamespacePair,
+        end: usize,
+        address: IpAddr,
+        device: EndDevice,
+    ) -> NamespaceEnd<'_> {
+        let namespace = &network.namespaces[end];
+        NamespaceEnd { namespace, address, host: network.v4(end), device, processor: None }
+    }
+
     /// The words that run a line here which meets no other end, for as long as `limit`.
     pub(super) fn alone(&self, line: &str, built: &BuiltPrograms, limit: Duration) -> Vec<String> {
         let at = ListenAddresses { socket: SocketAddr::new(self.address, 0), host: self.host };

@@ -60,7 +60,7 @@ pub(super) fn speed(filter: Option<&str>, built: &BuiltPrograms) -> Result<()> {
     let ours = || [0, 1].map(|at| end(&apart, at, roce()));
     let theirs = || end(&network, 0, EndDevice::Kernel(DEVICE));
     let far = || end(&network, 1, roce());
-    let mut meter = Meter::new(filter, built);
+    let meter = Meter::new(filter, built);
     meter.measure("roce to roce", ours(), false)?;
     meter.measure("rxe to roce", [far(), theirs()], true)?;
     meter.measure("roce to rxe", [theirs(), far()], true)?;
@@ -125,14 +125,7 @@ fn both_ways(runner: &mut CaseRunner<'_>, network: &NamespacePair, how: &str, is
 }
 
 fn end(network: &NamespacePair, at: usize, device: EndDevice) -> NamespaceEnd<'_> {
-    let address = network.v4(at);
-    NamespaceEnd {
-        namespace: &network.namespaces[at],
-        address,
-        host: address,
-        device,
-        processor: None,
-    }
+    NamespaceEnd::at(network, at, network.v4(at), device)
 }
 
 /// A device has the GID of its interface's address some time after it was made.

@@ -22,17 +22,17 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use cases::NetworkCase;
 use end::{BuiltPrograms, NamespaceEnd};
 use network::{JUMBO, Namespace, NamespacePair, ORDINARY};
-use runner::{CaseRunner, LIMIT};
+use runner::CaseRunner;
 use scratch::ScratchFolder;
 
-use crate::lanes;
-use crate::target::target_folder;
+use crate::pair::LIMIT;
+use crate::{lanes, process, workspace};
 
 /// Arguments of `cargo xtask namespaces`.
 #[derive(Args)]
@@ -68,21 +68,14 @@ const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
 const FAULTS: &str = ",loss=0.01,reordering=0.01,duplication=0.01,seed=";
 
 pub(crate) fn run(args: &NamespacesArgs) -> Result<()> {
-    match &args.inside {
-        Some(folder) if args.kernel && args.speed => {
-            kernel::speed(args.filter.as_deref(), &BuiltPrograms(folder.clone()))
-        }
-        Some(folder) if args.kernel => {
-            kernel::run(args.filter.as_deref(), &BuiltPrograms(folder.clone()), &args.test)
-        }
-        Some(folder) if args.speed => {
-            speed::run(args.filter.as_deref(), &BuiltPrograms(folder.clone()))
-        }
-        Some(folder) if args.capture => {
-            capture::run(args.filter.as_deref(), &BuiltPrograms(folder.clone()))
-        }
-        Some(folder) => inside(args, &BuiltPrograms(folder.clone())),
-        None => outside(args),
+    let Some(folder) = &args.inside else { return outside(args) };
+    let (built, filter) = (BuiltPrograms(folder.clone()), args.filter.as_deref());
+    match (args.kernel, args.speed) {
+        (true, true) => kernel::speed(filter, &built),
+        (true, false) => kernel::run(filter, &built, &args.test),
+        (false, true) => speed::run(filter, &built),
+        (false, false) if args.capture => capture::run(filter, &built),
+        (false, false) => inside(args, &built),
     }
 }
 
@@ -95,9 +88,7 @@ fn outside(args: &NamespacesArgs) -> Result<()> {
     unshare.args(ENTER).arg(std::env::current_exe()?).arg("namespaces");
     unshare.arg("--inside").arg(built).args(["--copy", &args.copy.to_string()]);
     unshare.args(args.capture.then_some("--capture")).args(args.speed.then_some("--speed"));
-    let status = unshare.args(&args.filter).status().context("starting unshare")?;
-    ensure!(status.success(), "not all is well between the namespaces");
-    Ok(())
+    process::run(unshare.args(&args.filter)).context("not all is well between the namespaces")
 }
 
 /// A user namespace with this user as its root, and a network namespace of that.
@@ -145,14 +136,10 @@ fn permitted() -> Result<()> {
 /// Builds the command and the library, optimised or as tests have them; the folder that has both.
 pub(crate) fn build(optimised: bool) -> Result<PathBuf> {
     if optimised {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--release"]);
-        cargo.args(["--package", "rdma-conn-apps", "--package", "soft-rnic-abi"]);
-        ensure!(cargo.status().context("starting cargo")?.success(), "the build failed");
-    } else {
-        lanes::build(&["symbols".to_owned()])?;
+        return workspace::build_optimised(&["rdma-conn-apps", "soft-rnic-abi"]);
     }
-    Ok(target_folder()?.join(if optimised { "release" } else { "debug" }))
+    lanes::build(&["symbols".to_owned()])?;
+    Ok(workspace::target_folder()?.join("debug"))
 }
 
 /// In a network namespace of its own.
@@ -190,11 +177,8 @@ fn copy(runner: &mut CaseRunner<'_>, ends: &[NamespaceEnd<'_>; 2], mib: u64) -> 
     let mut random = fs::File::open("/dev/urandom")?;
     let bytes = mib << 20;
     std::io::copy(&mut std::io::Read::take(&mut random, bytes), &mut fs::File::create(&from)?)?;
-    let check = || {
-        let compared = Command::new("cmp").arg(&from).arg(into.join("sent")).output()?;
-        ensure!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
-        Ok(())
-    };
+    let check =
+        || process::printed(Command::new("cmp").arg(&from).arg(into.join("sent"))).map(drop);
     runner.limit_is(LIMIT + LIMIT_PER_MIB * mib as u32);
     runner.check(&NetworkCase::copy(&from, &into), check, ends);
     runner.limit_is(LIMIT);

@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+
+use crate::process;
 
 /// Makes a namespace, says that it is there, and ends with its standard input.
 const HOLD: [&str; 4] = ["--net", "sh", "-c", "echo; exec cat"];
@@ -55,12 +57,7 @@ impl Namespace {
     /// Runs a command in it, to its end.
     pub(super) fn run(&self, line: &str) -> Result<()> {
         let words = [self.enter(), line.split(' ').map(str::to_owned).collect()].concat();
-        let out = Command::new(&words[0]).args(&words[1..]).output();
-        let out = out.with_context(|| format!("starting {}", words[0]))?;
-        if !out.status.success() {
-            bail!("{line}: {}", String::from_utf8_lossy(&out.stderr).trim());
-        }
-        Ok(())
+        process::printed(&mut process::command_of(&words)).map(drop)
     }
 }
 

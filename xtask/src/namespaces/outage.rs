@@ -2,18 +2,17 @@
 //! continue afterwards.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Lines};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use super::cases::NetworkCase;
 use super::end::{BuiltPrograms, NamespaceEnd};
 use super::network::NamespacePair;
 use super::runner::CaseRunner;
+use crate::process::WatchedProgram;
 
 /// Time for which the network is away: far less than the 1.9 s that the retries of a connection
 /// take, which a busy machine may need to bring it back.
@@ -133,12 +132,12 @@ fn watch(
 ) -> Result<()> {
     let mut watch = WatchedProgram::start(&end.alone("ibv_asyncwatch -d {name}", built, PATIENCE))?;
     // The device is open.
-    watch.next("async event FD")?;
+    watch.all(&["async event FD"])?;
     let [away, back] = &outage.events;
     outage.begin(network)?;
     watch.all(away)?;
     outage.end(network)?;
-    back.iter().try_for_each(|event| watch.next(event))
+    back.iter().try_for_each(|event| watch.all(&[*event]))
 }
 
 /// Interrupts the network while a connection is at work, and waits until it is at work again; false
@@ -178,21 +177,7 @@ impl NamespacePair {
     }
 }
 
-/// A program whose lines are waited for. It ends with this.
-struct WatchedProgram {
-    program: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
 impl WatchedProgram {
-    fn start(words: &[String]) -> Result<WatchedProgram> {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut program = command.spawn().with_context(|| format!("starting {}", words[0]))?;
-        let out = program.stdout.take().context("its output")?;
-        Ok(WatchedProgram { program, lines: BufReader::new(out).lines() })
-    }
-
     /// Its next lines, which have to have these in them, one each: an interface that is deleted is
     /// down before its address goes, and a look may happen in between.
     fn all(&mut self, events: &[&str]) -> Result<()> {
@@ -203,25 +188,5 @@ impl WatchedProgram {
             left.swap_remove(at.with_context(|| format!("{line:?} instead of {left:?}"))?);
         }
         Ok(())
-    }
-
-    fn line(&mut self) -> Result<String> {
-        Ok(self.lines.next().context("it has ended")??)
-    }
-
-    /// Its next line, which has to have this in it.
-    fn next(&mut self, has: &str) -> Result<()> {
-        let line = self.line()?;
-        ensure!(line.contains(has), "{line:?} instead of {has}");
-        Ok(())
-    }
-}
-
-impl Drop for WatchedProgram {
-    fn drop(&mut self) {
-        // `timeout`, which is first of the words, ends what it runs.
-        let pid = rustix::process::Pid::from_child(&self.program);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.program.wait();
     }
 }

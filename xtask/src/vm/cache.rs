@@ -5,7 +5,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+
+use crate::process;
 
 /// Names the folder of the cache; else it lies in `XDG_CACHE_HOME` or `~/.cache`.
 const CACHE: &str = "RDMA_CONN_VM_CACHE";
@@ -95,7 +97,7 @@ fn is_installed(package: &str) -> bool {
 fn as_root(command: &[&str]) -> Result<()> {
     let sudo: &[&str] = if rustix::process::geteuid().is_root() { &[] } else { &["sudo"] };
     let words: Vec<&str> = sudo.iter().chain(command).copied().collect();
-    run(Command::new(words[0]).args(&words[1..]))
+    process::printed(Command::new(words[0]).args(&words[1..])).map(drop)
 }
 
 /// The image of the kernel in `dir`, fetched if it is not there.
@@ -110,10 +112,10 @@ fn kernel(dir: &Path) -> Result<PathBuf> {
         fs::remove_dir_all(dir)?; // a part of one
     }
     fs::create_dir_all(dir)?;
-    run(Command::new("apt-get").args(["download", "-qq", &name]).current_dir(dir))?;
+    process::printed(Command::new("apt-get").args(["download", "-qq", &name]).current_dir(dir))?;
     unpack(dir)?;
     let version = name.trim_start_matches("linux-image-");
-    run(Command::new("/sbin/depmod").arg("-b").arg(dir).arg(version))?;
+    process::printed(Command::new("/sbin/depmod").arg("-b").arg(dir).arg(version))?;
     ensure!(image(&name).exists(), "the package {name} holds no {}", image(&name).display());
     fs::write(dir.join("complete"), &name)?;
     Ok(image(&name))
@@ -140,7 +142,7 @@ fn unpack(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         let package = entry?.path();
         if package.extension().is_some_and(|e| e == "deb") {
-            run(Command::new("dpkg").arg("-x").arg(&package).arg(dir))?;
+            process::printed(Command::new("dpkg").arg("-x").arg(&package).arg(dir))?;
             fs::remove_file(package)?;
         }
     }
@@ -154,20 +156,9 @@ fn virtme(dir: &Path) -> Result<PathBuf> {
         return Ok(bin);
     }
     eprintln!("vm: fetching {VIRTME}");
-    run(Command::new("/usr/bin/python3").args(["-m", "venv", "--clear"]).arg(dir))?;
+    process::printed(Command::new("/usr/bin/python3").args(["-m", "venv", "--clear"]).arg(dir))?;
     let install = ["install", "--quiet", "--disable-pip-version-check", VIRTME];
-    run(Command::new(bin.join("pip")).args(install))?;
+    process::printed(Command::new(bin.join("pip")).args(install))?;
     fs::write(complete, VIRTME)?;
     Ok(bin)
-}
-
-/// Runs a command; what it prints is seen only when it fails.
-fn run(command: &mut Command) -> Result<()> {
-    let line = format!("{command:?}").replace('"', "");
-    let out = command.output().with_context(|| format!("starting {line}"))?;
-    if !out.status.success() {
-        let printed = [out.stdout, out.stderr].concat();
-        bail!("{line} failed ({}):\n{}", out.status, String::from_utf8_lossy(&printed));
-    }
-    Ok(())
 }

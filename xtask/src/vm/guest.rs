@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
 
 use super::cache::GuestCache;
-use crate::process_tree::end_tree;
+use crate::process::end_tree;
 
 /// Set up by the guest before the command starts, see there.
 const SCRIPT: &str = include_str!("guest.sh");
@@ -38,21 +39,21 @@ const KERNEL_OPTION: &str = "tsc=reliable";
 /// Lines that are kept for the report on a guest that hangs.
 const LAST_LINES: usize = 15;
 
-/// Command that is to be run, and its limits.
-pub(super) struct Guest {
-    /// A command for bash.
-    pub(super) command: String,
-    /// Time that it may take.
-    pub(super) limit: Duration,
-    pub(super) memory_mib: u32,
-    /// True if the kernel's messages are shown.
-    pub(super) verbose: bool,
-}
+/// A copy of this program, in the guest: the host may build another one meanwhile.
+pub(super) const XTASK: &str = "/tmp/xtask";
 
-/// Outcome of the command.
-pub(super) struct GuestOutcome {
-    /// The exit status of the command.
-    pub(super) status: u8,
+/// Parameters of the guest, as the command line gives them.
+#[derive(Args)]
+pub(super) struct GuestMachine {
+    /// Seconds that the command may take, once the guest is up
+    #[arg(long, default_value_t = 2700)]
+    pub(super) limit: u64,
+    /// Memory of the guest, in MiB
+    #[arg(long, default_value_t = 4096)]
+    pub(super) memory: u32,
+    /// Show the guest's console while it boots
+    #[arg(long)]
+    pub(super) verbose: bool,
 }
 
 /// The words of a command, for bash.
@@ -64,36 +65,34 @@ fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-impl Guest {
-    /// Boots, runs the command, and shuts down. What the command prints is passed on as
-    /// it is printed; it finds `files` in the folder `$RDMA_CONN_VM_SHARED`.
+impl GuestMachine {
+    /// Boots, runs a command for bash, and shuts down; the status of the command. What it prints is
+    /// passed on as it is printed; it finds `files` in the folder `$RDMA_CONN_VM_SHARED`.
     ///
     /// # Errors
     /// Fails if the guest does not boot, or does not end in time; one line that says what to do, and
     /// what was printed last.
-    pub(super) fn run(
-        &self,
-        cache: &GuestCache,
-        files: &[(&str, Vec<u8>)],
-    ) -> Result<GuestOutcome> {
+    pub(super) fn run(&self, command: &str, files: &[(&str, Vec<u8>)]) -> Result<ExitCode> {
+        let cache = GuestCache::filled()?;
         let shared = SharedFolder(cache.run_folder()?);
-        self.write_script(&shared.0)?;
+        self.write_script(command, &shared.0)?;
         for (name, bytes) in files {
             fs::write(shared.0.join(name), bytes)?;
         }
         let mut boots = 1;
         let (ended, told) = loop {
-            let attempt = self.attempt(cache, &shared.0)?;
+            let attempt = self.attempt(&cache, &shared.0)?;
             if boots == BOOTS || attempt.0.is_err() || shared.has_come_up() {
                 break attempt;
             }
             eprintln!("vm: the guest ended before it was up; once more");
             boots += 1;
         };
-        ended.and_then(|()| shared.status()).map_err(|e| match told.is_empty() {
+        let status = ended.and_then(|()| shared.status()).map_err(|e| match told.is_empty() {
             true => e,
             false => anyhow!("{e}\nit printed last:\n{}", told.join("\n")),
-        })
+        })?;
+        Ok(ExitCode::from(status))
     }
 
     /// One boot, to its end; and what was printed last.
@@ -113,8 +112,13 @@ impl Guest {
         Ok((ended, told))
     }
 
-    fn write_script(&self, shared: &Path) -> Result<()> {
-        let lifetime = BOOT + self.limit + LEEWAY;
+    /// Time that the command may take.
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.limit)
+    }
+
+    fn write_script(&self, command: &str, shared: &Path) -> Result<()> {
+        let lifetime = BOOT + self.limit() + LEEWAY;
         let directory = std::env::current_dir()?.display().to_string();
         let own = [
             ("RDMA_CONN_VM_LIFETIME", lifetime.as_secs().to_string()),
@@ -126,7 +130,7 @@ impl Guest {
             .map(|(name, value)| format!("export {name}={}\n", quote(&value)))
             .collect();
         fs::write(shared.join("environment"), exports)?;
-        fs::write(shared.join("command"), format!("{}\n", self.command))?;
+        fs::write(shared.join("command"), format!("{command}\n"))?;
         Ok(fs::write(shared.join("guest.sh"), SCRIPT)?)
     }
 
@@ -134,7 +138,7 @@ impl Guest {
     fn start(&self, cache: &GuestCache, shared: &Path) -> Result<Child> {
         let mut vng = Command::new(cache.bin.join("vng"));
         vng.args(["--disable-kvm", "--cpus", "2", "--user", "root"]);
-        vng.arg("--memory").arg(format!("{}M", self.memory_mib));
+        vng.arg("--memory").arg(format!("{}M", self.memory));
         vng.arg("--run").arg(&cache.kernel).args(["--append", KERNEL_OPTION]);
         vng.arg(format!("--rwdir={}", shared.display()));
         vng.arg(format!("--qemu-opts={HOST_FILES}"));
@@ -153,11 +157,13 @@ impl Guest {
         let mut is_up = false;
         while child.try_wait()?.is_none() {
             if !is_up && shared.join("ready").exists() {
-                (is_up, deadline) = (true, Instant::now() + self.limit);
+                (is_up, deadline) = (true, Instant::now() + self.limit());
             }
             if Instant::now() > deadline {
                 match is_up {
-                    true => bail!("the command took longer than {:?}: ended (--limit)", self.limit),
+                    true => {
+                        bail!("the command took longer than {:?}: ended (--limit)", self.limit())
+                    }
                     false => bail!("the guest did not boot within {BOOT:?}: see --verbose"),
                 }
             }
@@ -188,8 +194,8 @@ impl SharedFolder {
         ["ready", "unready"].iter().any(|name| self.0.join(name).exists())
     }
 
-    /// Returns the outcome that the guest has left behind.
-    fn status(&self) -> Result<GuestOutcome> {
+    /// Returns the exit status that the guest has left behind.
+    fn status(&self) -> Result<u8> {
         let read = |name: &str| fs::read_to_string(self.0.join(name)).ok();
         if let Some(reason) = read("unready") {
             bail!("{}", reason.trim());
@@ -198,8 +204,7 @@ impl SharedFolder {
             bail!("the guest ended before it was up: `cargo xtask vm --verbose -- true` shows why");
         }
         let status = read("status").and_then(|s| s.trim().parse().ok());
-        let status = status.context("the guest ended before the command: see --verbose")?;
-        Ok(GuestOutcome { status })
+        status.context("the guest ended before the command: see --verbose")
     }
 }
 

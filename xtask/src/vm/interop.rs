@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 
-use super::guest::quoted;
-use super::program::XTASK;
+use super::guest::{XTASK, quoted};
 use crate::{conformance, lanes, namespaces};
 
 /// Builds what meets; the command for the guest that runs it.

@@ -2,17 +2,14 @@
 //! and which sees the file system of the host, so that what was built here runs there
 //! on the real rdma-core.
 //!
-//! `cache` fetches what it takes, `guest` boots it and runs one command in it, `machine` says
-//! how that guest is, `lanes` makes the list of tests on the host and runs them in the
-//! guest, `interop` has the kernel's device meet soft0 over UDP, and `compare` runs perftest and
-//! rdma-conn side by side in it.
+//! `cache` fetches what it takes, `guest` boots it and runs one command in it, `lanes` makes the
+//! list of tests on the host and runs them in the guest, `interop` has the kernel's device meet
+//! soft0 over UDP, and `compare` runs perftest and rdma-conn side by side in it.
 
 mod cache;
-pub(crate) mod compare;
+mod compare;
 mod guest;
 mod interop;
-mod machine;
-mod program;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,8 +18,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
 use crate::lanes;
-use machine::GuestMachine;
-use program::XTASK;
+use guest::{GuestMachine, XTASK};
 
 /// Arguments of `cargo xtask vm`.
 #[derive(Args)]
@@ -80,7 +76,7 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
         None => {
             let given = !args.command.is_empty();
             ensure!(given, "give the command to run: cargo xtask vm -- COMMAND …");
-            args.machine.run(guest::quoted(&args.command), &[])
+            args.machine.run(&guest::quoted(&args.command), &[])
         }
         Some(VmTask::Test { choice, machine }) => tests(&machine, choice, &[]),
         Some(VmTask::Gate { machine }) => {
@@ -117,5 +113,5 @@ fn with_xtask(
     for command in commands {
         script += &format!("; {{ {command}; }} || status=1");
     }
-    machine.run(format!("{script}; exit $status"), &files)
+    machine.run(&format!("{script}; exit $status"), &files)
 }

@@ -24,6 +24,27 @@ pub(super) enum Verb {
     Read,
 }
 
+impl CompareQuantity {
+    /// Keys of the figure in the JSON of our command and of a comparison, and of the ratio in the latter.
+    pub(super) fn keys(self) -> [&'static str; 2] {
+        match self {
+            Latency => ["latency_ns_p50", "ratio_latency"],
+            Rate => ["messages_per_s", "ratio_rate"],
+        }
+    }
+}
+
+impl Verb {
+    /// Name, as both programs have it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Send => "send",
+            Write => "write",
+            Read => "read",
+        }
+    }
+}
+
 /// One case, at any of its sizes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct CompareCase {

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use super::cases::{CompareCase, CompareQuantity, Comparison, Verb};
+use crate::pair::CommandPair;
 
 /// Address at which the two ends meet.
 pub(super) const ADDRESS: &str = "127.0.0.1";
@@ -21,40 +22,29 @@ pub(super) struct CompareSetting<'a> {
     pub(super) ours: &'a Path,
 }
 
-/// One command in its two roles.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CommandPair {
-    pub(crate) listener: Vec<String>,
-    pub(crate) connector: Vec<String>,
-}
-
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-fn on_processor(processor: u32, command: &[String]) -> Vec<String> {
-    let mut all = words(&format!("taskset -c {processor}"));
-    all.extend_from_slice(command);
-    all
+/// A command whose two ends have these words more, each end on a processor of its own.
+fn pair_of(both: &[String], ends: [String; 2]) -> CommandPair {
+    let on_processor = |processor: usize| {
+        let first = words(&format!("taskset -c {processor}"));
+        [&first[..], both, &words(&ends[processor])].concat()
+    };
+    CommandPair { listener: on_processor(0), connector: on_processor(1) }
 }
 
 impl Comparison {
     /// Perftest's command; its ends meet at `port`.
     pub(super) fn perftest(&self, setting: &CompareSetting<'_>, port: u16) -> CommandPair {
-        let mut both = words(&self.perftest_line(setting));
-        both.extend(words(&format!("-p {port}")));
-        let listener = on_processor(0, &both);
-        both.push(ADDRESS.to_owned());
-        CommandPair { listener, connector: on_processor(1, &both) }
+        let ends = [format!("-p {port}"), format!("-p {port} {ADDRESS}")];
+        pair_of(&words(&self.perftest_line(setting)), ends)
     }
 
     fn perftest_line(&self, setting: &CompareSetting<'_>) -> String {
         let Comparison { case, size, .. } = self;
-        let verb = match case.verb {
-            Verb::Send => "send",
-            Verb::Write => "write",
-            Verb::Read => "read",
-        };
+        let verb = case.verb.name();
         let kind = if case.kind == CompareQuantity::Latency { "lat" } else { "bw" };
         let CompareSetting { device, gid_index, .. } = setting;
         let messages = self.messages();
@@ -91,21 +81,12 @@ impl Comparison {
     pub(super) fn ours(&self, setting: &CompareSetting<'_>, port: u16) -> CommandPair {
         let mut both = vec![setting.ours.display().to_string()];
         both.extend(words(&self.our_line(setting)));
-        let end = |role: &str, processor| {
-            let mut all = both.clone();
-            all.extend(words(&format!("--{role} {ADDRESS}:{port}")));
-            on_processor(processor, &all)
-        };
-        CommandPair { listener: end("listen", 0), connector: end("connect", 1) }
+        pair_of(&both, ["listen", "connect"].map(|role| format!("--{role} {ADDRESS}:{port}")))
     }
 
     fn our_line(&self, setting: &CompareSetting<'_>) -> String {
         let Comparison { case, size, .. } = self;
-        let verb = match case.verb {
-            Verb::Send => "send",
-            Verb::Write => "write",
-            Verb::Read => "read",
-        };
+        let verb = case.verb.name();
         let (command, amount) = match case.kind {
             CompareQuantity::Latency => ("pingpong", "iterations"),
             CompareQuantity::Rate => ("bench", "messages"),

@@ -1,27 +1,24 @@
 //! `cargo xtask vm compare`: perftest and rdma-conn, side by side in one guest.
 //!
-//! `cases` says what is compared, `commands` how both are asked for the same, `pair`
-//! runs two processes, `perftest` reads what they print, `runner` alternates, `report`
-//! prints the ratios. The host builds the command and boots the guest; the rest happens
-//! there, by this same program.
+//! `cases` says what is compared, `commands` how both are asked for the same, `perftest`
+//! reads what it prints, `runner` alternates, `report` prints the ratios. The host builds the
+//! command and boots the guest; the rest happens there, by this same program.
 
 mod cases;
-pub(crate) mod commands;
-pub(crate) mod pair;
+mod commands;
 mod perftest;
 mod report;
 mod runner;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 
-use super::guest;
-use super::machine::GuestMachine;
-use super::program::XTASK;
+use super::guest::{GuestMachine, XTASK, quoted};
+use crate::workspace;
 
 /// Arguments of `cargo xtask vm compare`.
 #[derive(Args)]
@@ -93,12 +90,13 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
         let all_measured = runner::run(&comparisons, rounds, args.json, ours)?;
         return Ok(if all_measured { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let own = std::env::current_exe().context("finding this program")?;
-    let ours = build(&own)?;
-    let own = own.display().to_string();
+    let own = std::env::current_exe().context("finding this program")?.display().to_string();
+    // The same words, of this program, in the guest.
+    let words = [own].into_iter().chain(std::env::args().skip(1));
+    let words: Vec<String> = words.chain(["--here".to_owned(), build()?]).collect();
     let limit = LIMIT_PER_ROUND * (rounds * comparisons.len() as u32 + 2);
     let machine = GuestMachine { limit: limit.as_secs(), memory: 4096, verbose: false };
-    machine.run(guest::quoted(&command(args, &own, &ours)), &[])
+    machine.run(&quoted(&words), &[])
 }
 
 /// Cases of the gate: a latency and a rate.
@@ -106,41 +104,11 @@ const IN_GATE: &str = "send-lat,write-bw";
 
 /// Builds; the command for the guest that shows that the gate's cases can be compared.
 pub(super) fn quick() -> Result<String> {
-    let ours = build(&std::env::current_exe().context("finding this program")?)?;
-    Ok(format!(
-        "{XTASK} vm compare --quick --case {IN_GATE} --here {}",
-        guest::quoted(&[ours.display().to_string()])
-    ))
+    Ok(format!("{XTASK} vm compare --quick --case {IN_GATE} --here {}", quoted(&[build()?])))
 }
 
-/// This program's own command line in the guest.
-fn command(args: &CompareArgs, own: &str, ours: &Path) -> Vec<String> {
-    let mut words = vec![own.to_owned(), "vm".into(), "compare".into()];
-    let sizes: Vec<String> = args.size.iter().map(u32::to_string).collect();
-    if args.quick {
-        words.push("--quick".into());
-    } else {
-        words.extend(["--rounds".into(), args.rounds.to_string(), "--size".into()]);
-        words.push(sizes.join(","));
-    }
-    if !args.case.is_empty() {
-        words.extend(["--case".into(), args.case.join(",")]);
-    }
-    if args.json {
-        words.push("--json".into());
-    }
-    words.extend(["--here".into(), ours.display().to_string()]);
-    words
-}
-
-/// Builds the command beside this program, and says where it is.
-fn build(own: &Path) -> Result<PathBuf> {
-    let target = own.ancestors().nth(2).context("this program lies in no target folder")?;
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--release", "--quiet", "--package", "rdma-conn-apps", "--target-dir"]);
-    let status = cargo.arg(target).status().context("starting cargo")?;
-    ensure!(status.success(), "rdma-conn does not build");
-    let built = target.join("release/rdma-conn");
-    ensure!(built.exists(), "cargo built no {}", built.display());
-    Ok(built)
+/// Builds the command, and says where it is.
+fn build() -> Result<String> {
+    let folder = workspace::build_optimised(&["rdma-conn-apps"])?;
+    Ok(folder.join("rdma-conn").display().to_string())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::cases::{CompareQuantity, Comparison};
 
@@ -25,44 +25,6 @@ pub(super) struct MeasuredComparison {
     pub(super) command: String,
     pub(super) perftest_command: String,
     pub(super) note: Option<String>,
-}
-
-/// One line of `--json`.
-#[derive(Serialize, Debug)]
-struct JsonLine<'a> {
-    case: &'a str,
-    size_bytes: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ratio_rate: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ratio_latency: Option<f64>,
-    rounds: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    spread: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    meets_target: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    messages_per_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    perftest_messages_per_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    latency_ns_p50: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    perftest_latency_ns_p50: Option<f64>,
-    /// Figures of each round, ours and perftest's.
-    each_round: Vec<[f64; 2]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<&'a str>,
-    command: &'a str,
-    perftest_command: &'a str,
-}
-
-/// A comparison that gave no result.
-#[derive(Serialize, Debug)]
-struct FailedLine<'a> {
-    case: &'a str,
-    size_bytes: u32,
-    failed: &'a str,
 }
 
 impl MeasuredComparison {
@@ -92,39 +54,38 @@ impl MeasuredComparison {
         })
     }
 
-    fn line(&self) -> JsonLine<'_> {
+    /// A line of `--json`.
+    fn line(&self) -> Value {
         let Comparison { case, size, .. } = self.comparison;
-        let rate = |figure: f64| (case.kind == CompareQuantity::Rate).then_some(figure);
-        let latency = |figure: f64| (case.kind == CompareQuantity::Latency).then_some(figure);
-        let (ours, theirs) = (self.median_of(|r| r.ours), self.median_of(|r| r.theirs));
-        JsonLine {
-            case: case.name,
-            size_bytes: size,
-            ratio_rate: rate(rounded(self.ratio())),
-            ratio_latency: latency(rounded(self.ratio())),
-            rounds: self.rounds.len(),
-            spread: self.spread().map(rounded),
-            meets_target: self.meets_target(),
-            messages_per_s: rate(ours),
-            perftest_messages_per_s: rate(theirs),
-            latency_ns_p50: latency(ours),
-            perftest_latency_ns_p50: latency(theirs),
-            each_round: self.rounds.iter().map(|r| [r.ours, r.theirs]).collect(),
-            note: self.note.as_deref(),
-            command: &self.command,
-            perftest_command: &self.perftest_command,
+        let [figure, ratio] = case.kind.keys();
+        let each_round: Vec<[f64; 2]> = self.rounds.iter().map(|r| [r.ours, r.theirs]).collect();
+        let mut line = json!({
+            "case": case.name,
+            "size_bytes": size,
+            (ratio): rounded(self.ratio()),
+            "rounds": self.rounds.len(),
+            "spread": self.spread().map(rounded),
+            "meets_target": self.meets_target(),
+            (figure): self.median_of(|r| r.ours),
+            (format!("perftest_{figure}")): self.median_of(|r| r.theirs),
+            "each_round": each_round,
+            "note": self.note,
+            "command": self.command,
+            "perftest_command": self.perftest_command,
+        });
+        if let Value::Object(keys) = &mut line {
+            keys.retain(|_, value| !value.is_null());
         }
+        line
     }
 
-    fn row(&self) -> [String; 7] {
-        let Comparison { case, size, .. } = self.comparison;
-        let shown = |figure: f64| match case.kind {
+    /// The columns of the table behind case and size.
+    fn columns(&self) -> [String; 5] {
+        let shown = |figure: f64| match self.comparison.case.kind {
             CompareQuantity::Rate => format!("{figure:.0}/s"),
             CompareQuantity::Latency => format!("{:.2} µs", figure / 1e3),
         };
         [
-            case.name.to_owned(),
-            format!("{size} B"),
             shown(self.median_of(|r| r.theirs)),
             shown(self.median_of(|r| r.ours)),
             format!("{:.3}", self.ratio()),
@@ -135,6 +96,12 @@ impl MeasuredComparison {
                 None => "none".into(),
             },
         ]
+    }
+
+    /// The commands, and the note.
+    fn details(&self) -> String {
+        let note = self.note.as_ref().map_or_else(String::new, |note| format!("\n  ({note})"));
+        format!("\n  {}\n  {}{note}", self.perftest_command, self.command)
     }
 }
 
@@ -177,38 +144,32 @@ impl CompareReport {
         CompareReport { json, table, below: Vec::new(), measured: 0, missed: 0, failed: 0 }
     }
 
-    pub(super) fn add(&mut self, measured: &MeasuredComparison) -> Result<()> {
-        self.measured += 1;
-        self.missed += u32::from(measured.meets_target() == Some(false));
-        if self.json {
-            println!("{}", serde_json::to_string(&measured.line())?);
-            return Ok(());
-        }
-        self.table.add_row(measured.row());
-        let Comparison { case, size, .. } = measured.comparison;
-        self.below.push(format!("{}, {size} B", case.name));
-        self.below.push(format!("  {}", measured.perftest_command));
-        self.below.push(format!("  {}", measured.command));
-        self.below.extend(measured.note.iter().map(|note| format!("  ({note})")));
-        Ok(())
-    }
-
-    pub(super) fn add_failed(&mut self, comparison: &Comparison, why: &str) -> Result<()> {
-        self.failed += 1;
+    /// Takes in a comparison, or the reason why it could not be made.
+    pub(super) fn add(&mut self, comparison: &Comparison, measured: Result<MeasuredComparison>) {
         let Comparison { case, size, .. } = comparison;
-        eprintln!("{}, {size} B failed: {why}", case.name);
+        let mut about = format!("{}, {size} B", case.name);
+        let (line, columns) = match measured {
+            Ok(measured) => {
+                self.measured += 1;
+                self.missed += u32::from(measured.meets_target() == Some(false));
+                about += &measured.details();
+                (measured.line(), measured.columns())
+            }
+            Err(why) => {
+                self.failed += 1;
+                let why = format!("{why:#}");
+                about += &format!(" failed: {why}");
+                eprintln!("{about}");
+                let line = json!({ "case": case.name, "size_bytes": size, "failed": why });
+                (line, ["", "", "", "", "failed"].map(str::to_owned))
+            }
+        };
         if self.json {
-            let line = FailedLine { case: case.name, size_bytes: *size, failed: why };
-            println!("{}", serde_json::to_string(&line)?);
-        } else {
-            let mut row = [const { String::new() }; HEADER.len()];
-            row[0] = case.name.to_owned();
-            row[1] = format!("{size} B");
-            row[6] = "failed".to_owned();
-            self.table.add_row(row);
-            self.below.push(format!("{}, {size} B failed: {why}", case.name));
+            println!("{line}");
         }
-        Ok(())
+        let first = [case.name.to_owned(), format!("{size} B")];
+        self.table.add_row(first.into_iter().chain(columns));
+        self.below.push(about);
     }
 
     /// Prints what is left to print; returns true if nothing has failed.

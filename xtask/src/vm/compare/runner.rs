@@ -6,14 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::cases::{CompareQuantity, Comparison};
+use super::cases::Comparison;
 use super::commands::{CompareSetting, shown};
+use super::perftest;
 use super::report::{CompareReport, MeasuredComparison, Round};
-use super::{pair, perftest};
-
-/// The first port; each pair of processes has one of its own, for a port that was closed
-/// may not be free at once.
-const FIRST_PORT: u16 = 20_000;
+use crate::pair::{self, FIRST_PORT};
 
 /// Runs them all; returns true if none failed.
 pub(super) fn run(
@@ -24,69 +21,51 @@ pub(super) fn run(
 ) -> Result<bool> {
     let device = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "rxe0".to_owned());
     let setting = CompareSetting { device: &device, gid_index: gid_index(&device)?, ours };
-    let mut runner = CompareRunner { setting, next_port: FIRST_PORT };
     let mut report = CompareReport::new(json);
     for (at, comparison) in comparisons.iter().enumerate() {
         let Comparison { case, size, .. } = comparison;
         eprintln!("{} of {}: {}, {size} B", at + 1, comparisons.len(), case.name);
-        match runner.compare(comparison, rounds) {
-            Ok(measured) => report.add(&measured)?,
-            Err(e) => report.add_failed(comparison, &format!("{e:#}"))?,
-        }
+        report.add(comparison, setting.compare(comparison, rounds));
     }
     Ok(report.finish())
 }
 
-struct CompareRunner<'a> {
-    setting: CompareSetting<'a>,
-    next_port: u16,
-}
-
-impl CompareRunner<'_> {
+impl CompareSetting<'_> {
     /// Alternates: the program that runs first in one round runs second in the next one.
-    fn compare(&mut self, comparison: &Comparison, rounds: u32) -> Result<MeasuredComparison> {
+    fn compare(&self, comparison: &Comparison, rounds: u32) -> Result<MeasuredComparison> {
         let mut all = Vec::new();
         let mut note = None;
+        let ours = || twice("rdma-conn", || self.ours(comparison));
+        let mut theirs = || twice("perftest", || self.perftest(comparison, &mut note));
         for round in 0..rounds {
-            let (ours, theirs);
-            if round % 2 == 0 {
-                theirs = twice("perftest", || self.perftest(comparison, &mut note))?;
-                ours = twice("rdma-conn", || self.ours(comparison))?;
-            } else {
-                ours = twice("rdma-conn", || self.ours(comparison))?;
-                theirs = twice("perftest", || self.perftest(comparison, &mut note))?;
-            }
-            all.push(Round { ours, theirs });
+            // Fields are computed in the order in which they are written.
+            all.push(match round % 2 {
+                0 => Round { theirs: theirs()?, ours: ours()? },
+                _ => Round { ours: ours()?, theirs: theirs()? },
+            });
         }
-        let (port, setting) = (self.next_port, &self.setting);
         Ok(MeasuredComparison {
             comparison: *comparison,
             rounds: all,
-            command: shown(&comparison.ours(setting, port).connector),
-            perftest_command: shown(&comparison.perftest(setting, port).connector),
+            command: shown(&comparison.ours(self, FIRST_PORT).connector),
+            perftest_command: shown(&comparison.perftest(self, FIRST_PORT).connector),
             note,
         })
     }
 
-    fn port(&mut self) -> u16 {
-        self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_PORT);
-        self.next_port
-    }
-
-    fn perftest(&mut self, comparison: &Comparison, note: &mut Option<String>) -> Result<f64> {
-        let port = self.port();
-        let output = pair::run(&comparison.perftest(&self.setting, port), port);
-        let output = output?;
+    fn perftest(&self, comparison: &Comparison, note: &mut Option<String>) -> Result<f64> {
+        let port = pair::free_port()?;
+        let output = pair::run(&comparison.perftest(self, port), port)?;
         if comparison.case.inline && perftest::inline_bytes(&output) < Some(comparison.size) {
             *note = Some("perftest does not send inline on this device as invoked here".to_owned());
         }
         positive(perftest::figure(comparison, &output)?)
     }
 
-    fn ours(&mut self, comparison: &Comparison) -> Result<f64> {
-        let port = self.port();
-        let output = pair::run(&comparison.ours(&self.setting, port), port);
-        positive(our_figure(comparison, &output?)?)
+    fn ours(&self, comparison: &Comparison) -> Result<f64> {
+        let port = pair::free_port()?;
+        let output = pair::run(&comparison.ours(self, port), port)?;
+        positive(our_figure(comparison, &output)?)
     }
 }
 
@@ -112,10 +91,7 @@ fn our_figure(comparison: &Comparison, output: &str) -> Result<f64> {
     let (inline, case) = (&line["inline"], &comparison.case);
     let is_told = case.connection.is_none();
     ensure!(!is_told || *inline == case.inline, "it was to be inline or not, and is {inline}");
-    let field = match comparison.case.kind {
-        CompareQuantity::Latency => "latency_ns_p50",
-        CompareQuantity::Rate => "messages_per_s",
-    };
+    let [field, _] = case.kind.keys();
     line[field].as_f64().with_context(|| format!("its result has no {field}"))
 }
 

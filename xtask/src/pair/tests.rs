@@ -1,5 +1,3 @@
-use std::net::TcpListener;
-
 use super::*;
 
 fn shell(listener: &str, connector: &str) -> CommandPair {
@@ -31,13 +29,14 @@ fn an_end_that_fails_says_why() {
 fn what_an_end_has_started_ends_with_it() {
     let words = ["sh", "-c", "tail -f /dev/null & wait"].map(str::to_owned);
     let mut end = RunningCommand::start(&words, LIMIT).unwrap();
-    let children = format!("/proc/{0}/task/{0}/children", end.child.id());
+    let pid = end.group.unwrap().as_raw_nonzero();
+    let children = format!("/proc/{pid}/task/{pid}/children");
     while fs::read_to_string(&children).unwrap().is_empty() {
         std::thread::yield_now();
     }
-    end.kill();
+    end.end_group();
     // Its pipes are closed when the last one that holds them has gone.
-    assert!(end.gather_until(Instant::now() + Duration::from_secs(30)));
+    assert!(end.ended.recv_timeout(Duration::from_secs(30)).is_ok());
 }
 
 #[test]
