@@ -60,7 +60,12 @@ pub(crate) struct TestChoice {
 impl TestChoice {
     /// The gate's selection.
     pub(crate) fn of_gate() -> TestChoice {
-        TestChoice { test: Vec::new(), gate: true, filter: None }
+        TestChoice { gate: true, ..TestChoice::all() }
+    }
+
+    /// All tests of the lane.
+    pub(crate) fn all() -> TestChoice {
+        TestChoice { test: Vec::new(), gate: false, filter: None }
     }
 }
 

@@ -46,6 +46,9 @@ enum VmTask {
     },
     /// Run the gate's part of `test`, `interop` and `compare` in one guest
     Gate {
+        /// All of `test` and `interop` instead
+        #[arg(long)]
+        whole: bool,
         #[command(flatten)]
         machine: GuestMachine,
     },
@@ -79,10 +82,13 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
             args.machine.run(&guest::quoted(&args.command), &[])
         }
         Some(VmTask::Test { choice, machine }) => tests(&machine, choice, &[]),
-        Some(VmTask::Gate { machine }) => {
+        Some(VmTask::Gate { whole: false, machine }) => {
             let interop = interop::command(Some(INTEROP_IN_GATE.to_owned()), false)?;
             let others = [compare::quick()?, interop];
             tests(&machine, lanes::TestChoice::of_gate(), &others)
+        }
+        Some(VmTask::Gate { whole: true, machine }) => {
+            tests(&machine, lanes::TestChoice::all(), &[interop::command(None, false)?])
         }
         Some(VmTask::Interop { filter, speed, machine }) => {
             with_xtask(&machine, &[interop::command(filter, speed)?], vec![])
