@@ -286,14 +286,17 @@ impl CheckedBufferedRead {
     }
 
     fn prepare_sleep(&mut self) {
-        let is_ready = self.reader.prepare_sleep() && self.on_their_way.is_empty();
-        self.is_asleep = is_ready && self.reader.awaits_wake_up();
+        self.is_asleep = self.reader.prepare_sleep() && self.on_their_way.is_empty();
     }
 
+    /// As an honest sender: the request first, then what was read before it.
     fn look_at_request(&mut self) {
         self.is_owing = false;
-        if self.waker.answer(self.request) {
-            self.wake_ups += 1;
+        if self.waker.is_news(self.request) {
+            self.look_at_words(self.words);
+            if self.source.has_unread() && self.waker.answer(self.request) {
+                self.wake_ups += 1;
+            }
         }
     }
 

@@ -145,8 +145,8 @@ pub struct Reader {
     /// A READ of data was posted since the last look.
     is_first_look: bool,
     sleep: Sleep,
-    /// The READ of the tail on its way was posted behind a request to be woken.
-    is_tail_behind_request: bool,
+    /// The READ of the tail on its way [counts](Sleep::counts_looks) before a sleep.
+    is_tail_counted: bool,
     /// Consecutive looks at the tail that found nothing new.
     vain: u32,
     told_landed: u64,
@@ -183,7 +183,7 @@ impl Reader {
             goes_along: true,
             is_first_look: false,
             sleep: Sleep::new(),
-            is_tail_behind_request: false,
+            is_tail_counted: false,
             vain: 0,
             told_landed: 0,
             state: ReaderState::Open,
@@ -203,10 +203,8 @@ impl Reader {
     /// now.
     pub fn next_request(&mut self) -> Option<ReaderRequest> {
         if matches!(self.state, ReaderState::Open | ReaderState::Ending) {
-            if self.words < MAX_WORDS as u32
-                && let Some(number) = self.sleep.request()
-            {
-                return Some(self.post(RequestKind::Words, ReaderRequest::WakeUp(number)));
+            if self.sleep.is_due() && self.words < MAX_WORDS as u32 {
+                return self.next_before_sleep();
             }
             if let Some(read) = self.next_read() {
                 self.bring_tail();
@@ -215,13 +213,25 @@ impl Reader {
             }
             if self.is_tail_wanted && !self.is_tail_coming && self.state == ReaderState::Open {
                 (self.is_tail_wanted, self.is_tail_coming) = (false, true);
-                self.is_tail_behind_request = self.sleep.has_asked();
+                self.is_tail_counted = self.sleep.counts_looks();
                 return Some(self.post(RequestKind::Tail, ReaderRequest::Tail));
             }
         }
         let words = self.words_due().filter(|_| self.words < MAX_WORDS as u32)?;
         self.told(words);
         Some(self.post(RequestKind::Words, ReaderRequest::Words(words)))
+    }
+
+    /// The words that are due, and then the request to be woken: the sender must not take what was
+    /// read before the request for news behind it.
+    #[cold]
+    fn next_before_sleep(&mut self) -> Option<ReaderRequest> {
+        if let Some(words) = self.words_due() {
+            self.told(words);
+            return Some(self.post(RequestKind::Words, ReaderRequest::Words(words)));
+        }
+        let number = self.sleep.request()?;
+        Some(self.post(RequestKind::Words, ReaderRequest::WakeUp(number)))
     }
 
     fn next_read(&mut self) -> Option<Read> {
@@ -318,12 +328,6 @@ impl Reader {
         self.fetch.landed() < self.ring.tail()
     }
 
-    /// Reports whether the sender was asked for a wake-up that has not arrived yet.
-    #[inline]
-    pub fn awaits_wake_up(&self) -> bool {
-        self.sleep.has_asked()
-    }
-
     /// Makes all unadvertised progress due, as before a long sleep.
     pub fn tell_all(&mut self) {
         self.vain = self.vain.max(self.config.head_update_polls);
@@ -368,7 +372,7 @@ impl Reader {
                     self.goes_along = word.is_none_or(|word| word & !LAST != known);
                 }
                 // A READ of a torn tail does not count as a READ without news.
-                self.is_tail_behind_request &= word.is_some();
+                self.is_tail_counted &= word.is_some();
                 self.on_tail(word.unwrap_or(known))
             }
             RequestKind::Words => {
@@ -402,7 +406,7 @@ impl Reader {
         self.vain = if new > 0 { 0 } else { self.vain.saturating_add(1) };
         if new > 0 {
             self.sleep.on_news();
-        } else if self.is_tail_behind_request {
+        } else if self.is_tail_counted {
             self.sleep.on_vain_look();
         }
         Ok(())

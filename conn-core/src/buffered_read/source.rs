@@ -170,6 +170,13 @@ impl Source {
         self.landed
     }
 
+    /// Reports whether the receiver has not read all yet, FIN included, as far as it has said. It
+    /// says so before it asks for a [wake-up](super::wake): one without anything unread is in vain.
+    pub fn has_unread(&self) -> bool {
+        let is_end_unseen = self.is_finished() && !self.is_seen();
+        self.ring.tail() > self.landed() || is_end_unseen
+    }
+
     /// Reports whether this end has finished: no more records follow.
     #[inline]
     pub fn is_finished(&self) -> bool {

@@ -106,6 +106,22 @@ fn ops() -> impl Strategy<Value = Vec<BufferedReadOp>> {
     prop::collection::vec(op, 0..300)
 }
 
+/// A receiver that sleeps between messages, and calls of both ends in any order around it.
+fn sleepy_ops() -> impl Strategy<Value = Vec<BufferedReadOp>> {
+    let op = prop_oneof![
+        2 => Just(BufferedReadOp::Send(8)),
+        3 => Just(BufferedReadOp::LookAtRequest),
+        4 => Just(BufferedReadOp::WakeUp),
+        4 => Just(BufferedReadOp::PrepareSleep),
+        4 => Just(BufferedReadOp::Post),
+        8 => Just(BufferedReadOp::Complete),
+        1 => Just(BufferedReadOp::LookAgain),
+        2 => Just(BufferedReadOp::Take),
+        2 => Just(BufferedReadOp::Free),
+    ];
+    prop::collection::vec(op, 0..1_000)
+}
+
 fn any_params() -> impl Strategy<Value = BufferedReadParams> {
     let reading = (8..80_u32, 1..5_u32, any::<bool>(), 0..64_u64);
     (4..9_u32, any::<bool>(), 0..64_u64, reading, 0..4_u32).prop_map(
@@ -126,6 +142,13 @@ fn any_params() -> impl Strategy<Value = BufferedReadParams> {
 }
 
 proptest! {
+    /// However many wake-ups an honest sender has sent, its next message is not slept through.
+    #[test]
+    fn no_long_history_of_a_receiver_that_sleeps_misses_a_message(ops in sleepy_ops()) {
+        let mut connection = CheckedBufferedRead::new(params(true, true)).unwrap();
+        ops.into_iter().for_each(|op| connection.apply(op));
+    }
+
     /// After any history, all sent records arrive, the sender learns of it and has its whole ring
     /// again. When it finishes, so does the receiver.
     #[test]

@@ -5,9 +5,9 @@
 //!
 //! | the receiver ([`Sleep`]) | the sender ([`Waker`]) |
 //! |---|---|
-//! | 1. writes a request, a number that it has not used before | 1. publishes the tail |
-//! | 2. reads the tail, behind that WRITE, [`LOOKS`] times | 2. loads the request |
-//! | 3. nothing new: it sleeps until a completion | 3. a new number: it posts one empty SEND |
+//! | 1. writes what it has read, then a request, a number that it has not used before | 1. publishes the tail |
+//! | 2. reads the tail, behind that WRITE, [`LOOKS`] times | 2. loads the request, then what was read |
+//! | 3. nothing new: it sleeps until a completion | 3. a new number, and something unread: it posts one empty SEND |
 //!
 //! Each writes first and reads then, so at least one of them sees the other, if the sender's
 //! load is not executed before its store is visible. A sender that waits has a fence in between.
@@ -19,7 +19,10 @@
 //! A request is answered once. It stands until then, also while the receiver is awake, and
 //! while it stands no other one is made: so one posted receive is enough, and neither end can
 //! be made to send more than one wake-up for each request, or more than one request for each
-//! wake-up.
+//! wake-up. An honest sender's wake-up brings news, or news since the request were found by a look
+//! before it arrived. So there is at most one without any between two with some, and
+//! [`VAIN_WAKE_UPS`] in a row come from a sender that wakes for nothing. The one that reaches that
+//! number is looked behind as all others are: until then, nothing tells that it is one of these.
 
 use crate::sync::{fence, orderings};
 
@@ -44,6 +47,9 @@ enum WakePhase {
     Due,
     /// A request was posted; this number of looks after it found nothing.
     Asked(u32),
+    /// No request is made: too many wake-ups had no news. This number of looks after the last one
+    /// found nothing.
+    Resigned(u32),
 }
 
 /// The receiver's side. See the [module](self).
@@ -64,6 +70,7 @@ enum WakePhase {
 pub struct Sleep {
     number: u64,
     phase: WakePhase,
+    /// Wake-ups since the last news. The last one may have some: only a look behind it can tell.
     vain: u32,
 }
 
@@ -75,9 +82,16 @@ impl Sleep {
 
     /// The receiver wants to sleep: a wake-up is asked for, unless a request stands already.
     pub fn prepare(&mut self) {
-        if self.phase == WakePhase::Awake && self.vain < VAIN_WAKE_UPS {
-            self.phase = WakePhase::Due;
+        if self.phase == WakePhase::Awake {
+            let is_vain = self.vain >= VAIN_WAKE_UPS;
+            self.phase = if is_vain { WakePhase::Resigned(0) } else { WakePhase::Due };
         }
+    }
+
+    /// Reports whether the next [`request`](Self::request) has a number.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.phase == WakePhase::Due
     }
 
     /// Takes the number to write to the sender, once. Post a receive for the wake-up before.
@@ -90,33 +104,33 @@ impl Sleep {
         Some(self.number)
     }
 
-    /// A look at the tail that was posted behind the request has found nothing new.
+    /// A look at the tail that [counts](Self::counts_looks) has found nothing new.
     pub fn on_vain_look(&mut self) {
-        if let WakePhase::Asked(looks) = &mut self.phase {
+        if let WakePhase::Asked(looks) | WakePhase::Resigned(looks) = &mut self.phase {
             *looks = LOOKS.min(*looks + 1);
         }
     }
 
-    /// Reports whether a request is outstanding.
+    /// Reports whether a look that is posted now counts: it lies behind the request, or, where
+    /// there is none, behind the last wake-up.
     #[inline]
-    pub fn has_asked(&self) -> bool {
-        matches!(self.phase, WakePhase::Asked(_))
+    pub fn counts_looks(&self) -> bool {
+        matches!(self.phase, WakePhase::Asked(_) | WakePhase::Resigned(_))
     }
 
     /// Reports whether nothing is left to do before the receiver sleeps.
     #[inline]
     pub fn is_ready(&self) -> bool {
         match self.phase {
-            WakePhase::Awake => self.vain >= VAIN_WAKE_UPS,
-            WakePhase::Due => false,
-            WakePhase::Asked(looks) => looks >= LOOKS,
+            WakePhase::Awake | WakePhase::Due => false,
+            WakePhase::Asked(looks) | WakePhase::Resigned(looks) => looks >= LOOKS,
         }
     }
 
     /// A wake-up has arrived; returns true if one was requested.
     pub fn on_wake_up(&mut self) -> bool {
-        let was_asked_for = self.has_asked();
-        if was_asked_for {
+        let was_asked_for = matches!(self.phase, WakePhase::Asked(_));
+        if self.phase != WakePhase::Due {
             self.phase = WakePhase::Awake;
         }
         self.vain = self.vain.saturating_add(1);
@@ -127,8 +141,10 @@ impl Sleep {
     #[inline]
     pub fn on_news(&mut self) {
         self.vain = 0;
-        if let WakePhase::Asked(looks) = &mut self.phase {
-            *looks = 0;
+        match &mut self.phase {
+            WakePhase::Asked(looks) => *looks = 0,
+            WakePhase::Resigned(_) => self.phase = WakePhase::Awake,
+            WakePhase::Awake | WakePhase::Due => {}
         }
     }
 }

@@ -234,7 +234,7 @@ impl SharedSender {
             // This thread's message may not be published yet, while another thread copies one
             // before it. The next call reports a failure.
             let _ = self.look(&mut sender);
-            if sender.has_unread() {
+            if sender.source.has_unread() {
                 sender.wake_receiver();
             }
         }

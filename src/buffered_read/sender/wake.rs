@@ -35,7 +35,7 @@ impl Sender {
         if self.is_asked() {
             // The next call reports a failure.
             let _ = self.look();
-            if self.has_unread() {
+            if self.source.has_unread() {
                 self.wake_receiver();
             }
         }
@@ -45,12 +45,5 @@ impl Sender {
     pub(super) fn is_asked(&self) -> bool {
         Waker::barrier();
         self.waker.is_news(self.block.wake_word())
-    }
-
-    /// True if the receiver has not read all yet, as far as it has said; that it says before it asks for a wake-up. After
-    /// some wake-ups for nothing it asks for no more, and the next message would be left to its longest sleep.
-    pub(super) fn has_unread(&self) -> bool {
-        let is_end_unseen = self.source.is_finished() && !self.source.is_seen();
-        self.source.ring().tail() > self.source.landed() || is_end_unseen
     }
 }

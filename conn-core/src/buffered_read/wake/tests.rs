@@ -29,7 +29,14 @@ fn wake_ups_in_vain_are_no_longer_asked_for_until_there_is_news() {
         assert!(sleep.on_wake_up());
     }
     assert_eq!(asked(&mut sleep), None);
+    for _ in 0..LOOKS {
+        assert!(!sleep.is_ready(), "the last wake-up may have news");
+        sleep.on_vain_look();
+    }
     assert!(sleep.is_ready(), "it sleeps nevertheless");
+    // A wake-up that was not asked for is looked behind, too.
+    assert!(!sleep.on_wake_up());
+    assert!(asked(&mut sleep).is_none() && !sleep.is_ready());
     sleep.on_news();
     assert!(asked(&mut sleep).is_some());
 }
