@@ -36,6 +36,7 @@ impl EventfdWakeup {
         self.retract();
         self.announced.store(true, Ordering::Relaxed);
         self.park_flag.announce();
+        host::point();
     }
 
     /// Reports whether an announcement was made and not taken back.
@@ -59,6 +60,7 @@ impl EventfdWakeup {
         // Not retracted: a waker came first.
         owed +=
             u64::from(self.announced.swap(false, Ordering::Relaxed) && !self.park_flag.retract());
+        host::point();
         let mut written = [0; 8];
         // A waker may not have written yet (EAGAIN): it is owed until a later call.
         if owed > 0 && rustix::io::read(&self.fd, &mut written).is_ok() {
@@ -78,7 +80,10 @@ impl EventfdWakeup {
     /// The system call is made only for a thread that has announced its sleep.
     #[inline]
     pub(crate) fn wake(&self) {
+        host::point();
         if self.park_flag.should_wake() {
+            // The sleeper may take its announcement back before the write.
+            host::point();
             // A full counter (EAGAIN) is a wakeup that has not been taken.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }

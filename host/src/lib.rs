@@ -45,7 +45,9 @@ pub mod time;
 #[cfg(feature = "world")]
 pub mod world;
 
-/// A point at which another thread may run first: before a post, a poll, an atomic hand-over.
+/// A point at which another thread may run first: before a poll, and between the steps of an atomic
+/// hand-over. It stands behind a store that hands something over: what should have been done before
+/// it, and was not, is missing there. Without the feature `world` it is nothing.
 #[inline]
 pub fn point() {
     #[cfg(feature = "world")]

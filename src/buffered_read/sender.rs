@@ -308,7 +308,6 @@ impl Sender {
         let header = committed.header;
         if is_planted(Plant::EarlyTail) {
             self.block.publish_tail(self.source.tail_word());
-            host::point();
         }
         self.ring.store_u64(header.offset as usize, header.word).ok()?;
         if let Some(skip) = committed.skip {

@@ -44,6 +44,7 @@ impl Drop for LentBuffer {
         // there is room.
         let _ = self.from.given_back.enqueue(self.buffer);
         host::progress();
+        host::point();
     }
 }
 

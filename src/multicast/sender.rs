@@ -88,9 +88,12 @@ impl Slots {
             return;
         }
         self.ring.on_head(position).expect("what was delivered was written before");
+        host::point();
         self.window.raise(turn + u64::from(self.config.window));
+        host::point();
         // Release: publishes the effects of the delivery to a thread that waits for this.
         self.delivered.store(position, Ordering::Release);
+        host::point();
     }
 
     /// Counts `turns` turns as pushed.
@@ -125,6 +128,7 @@ impl Slots {
             return host::time::sleep(time);
         }
         self.park_flag.announce();
+        host::point();
         if self.tail() == tail {
             host::thread::park_timeout(time);
         }
@@ -167,6 +171,8 @@ impl Slots {
             let has_ended = self.window.closed_at().is_some();
             return Err(if has_ended { SendError::Ended } else { SendError::WindowFull });
         }
+        // The turn is taken, and no room yet: the stream must not end between them.
+        host::point();
         let len = match record {
             Record::Message(len) => len,
             _ => 0,
@@ -186,8 +192,13 @@ impl Slots {
         let at = position & (self.config.capacity - 1);
         let stored = self.region.store_u64(at as usize, header(record, position).to_le());
         stored.expect("headers lie within the ring");
-        // Release: the record is there before it is counted.
-        self.ring.publish(grant, |tail| self.tail.store(tail, Ordering::Release));
+        // Others may publish records behind it first.
+        host::point();
+        self.ring.publish(grant, |tail| {
+            // Release: the record is there before it is counted.
+            self.tail.store(tail, Ordering::Release);
+            host::point();
+        });
         self.wake();
         Ticket(position + record.bytes())
     }

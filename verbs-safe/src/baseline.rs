@@ -329,6 +329,7 @@ impl RawLoopReceiver {
             if self.received != before {
                 // Release: the receives that are counted are posted again.
                 reached.store(self.received, Ordering::Release);
+                host::point();
             }
         }
         Ok(())

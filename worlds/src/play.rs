@@ -278,6 +278,8 @@ struct PlayedReceiver<'s, P: Tuned> {
     inbox: P::Receiver,
     shared: &'s SharedPlay,
     held: Vec<<P::Receiver as RecvHalf>::Message>,
+    /// Threads that free messages meanwhile.
+    freeing: Vec<thread::JoinHandle<()>>,
     taken: Vec<u64>,
     ended: Vec<bool>,
     is_over: bool,
@@ -289,7 +291,8 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
     fn new(inbox: P::Receiver, shared: &'s SharedPlay, peers: usize) -> PlayedReceiver<'s, P> {
         let senders = shared.senders.len();
         let (taken, ended) = (vec![0; senders], vec![false; senders]);
-        PlayedReceiver { inbox, shared, held: Vec::new(), taken, ended, is_over: false, peers }
+        let (held, freeing) = (Vec::new(), Vec::new());
+        PlayedReceiver { inbox, shared, held, freeing, taken, ended, is_over: false, peers }
     }
 
     /// Messages that it has taken of each sender.
@@ -304,6 +307,9 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
             drop(self.inbox);
         } else {
             self.drain(&case);
+        }
+        for thread in self.freeing {
+            thread.join().expect("no panic");
         }
         self.taken
     }
@@ -366,10 +372,8 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
             RecvStep::Free(n) => drop(self.held_one(n)),
             RecvStep::FreeElsewhere(n) => {
                 if let Some(message) = self.held_one(n) {
-                    thread::spawn("frees", move || drop(message))
-                        .expect("a thread")
-                        .join()
-                        .expect("no panic");
+                    let freeing = thread::spawn("frees", move || drop(message));
+                    self.freeing.push(freeing.expect("a thread"));
                 }
             }
             RecvStep::FreeAll => self.held.clear(),

@@ -1,13 +1,16 @@
 //! Nothing goes round `host`: the root of each crate denies what `clippy.toml` lists, which clippy
 //! then refuses, or it is in a folder of [`REAL_TIME`], with a reason. Unit tests (`cfg(test)`) may
 //! use all of it anywhere.
+//!
+//! Worlds see hand-overs: a file of [`HANDS_OVER`] with atomic stores that publish has a point
+//! (docs/inside/worlds.md), or is in [`POINTLESS`], with a reason.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use crate::workspace;
+use crate::workspace::{self, found_lines};
 
 /// Line that the root of a crate has.
 const DENIES: &str =
@@ -45,10 +48,27 @@ const REAL_TIME: &[(&[&str], &str)] = &[
 /// Crate with locks of its own: only `host` depends on it.
 const LOCKS: &str = "parking_lot";
 
+/// Folders of code that hands over between threads, or to a device.
+const HANDS_OVER: &[&str] = &["src", "verbs-safe/src"];
+/// Orderings of atomic operations that publish.
+const PUBLISHES: &[&str] = &["Ordering::Release", "Ordering::AcqRel", "Ordering::SeqCst"];
+/// What lets another thread of a world run.
+const POINT: &str = "host::point()";
+/// Files that publish without a point, and why they may.
+const POINTLESS: &[(&str, &str)] = &[
+    ("verbs-safe/src/baseline/shared_memory.rs", "its threads are those of two processes"),
+    ("verbs-safe/src/queue/pool.rs", "nothing tells another thread of a failed receive's slot"),
+    ("verbs-safe/src/queue/pool/home.rs", "nothing tells another thread of the poster's slots"),
+    ("verbs-safe/src/queue/send/epochs.rs", "an epoch takes 2^30 requests: no world has one"),
+];
+
 pub(crate) fn run() -> Result<()> {
     let root = workspace::root();
     for folder in REAL_TIME.iter().flat_map(|(folders, _)| *folders) {
         ensure!(root.join(folder).exists(), "there is no {folder}: strike it from REAL_TIME");
+    }
+    for (file, _) in POINTLESS {
+        ensure!(root.join(file).exists(), "there is no {file}: strike it from POINTLESS");
     }
     let mut wrong = Vec::new();
     for package in &workspace::packages()? {
@@ -65,7 +85,34 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     ensure!(wrong.is_empty(), "what goes round host (xtask/src/seam.rs):\n{}", wrong.join("\n"));
+    let is_free =
+        |name: &str| is_test(name) || POINTLESS.iter().any(|(pointless, _)| *pointless == name);
+    let found =
+        found_lines(HANDS_OVER, |name, text| if is_free(name) { vec![] } else { unseen(text) })?;
+    ensure!(
+        found.is_empty(),
+        "worlds do not see what these lines publish: call {POINT} behind them (docs/inside/worlds.md), or say why not in \
+         POINTLESS (xtask/src/seam.rs):\n{}",
+        found.join("\n")
+    );
     Ok(())
+}
+
+fn is_test(name: &str) -> bool {
+    name.ends_with("/tests.rs") || name.contains("/tests/")
+}
+
+/// Numbers of the lines that publish, if the file has no point.
+fn unseen(text: &str) -> Vec<usize> {
+    if text.contains(POINT) {
+        return Vec::new();
+    }
+    let publishes = |line: &str| {
+        let code = line.split("//").next().unwrap_or_default();
+        PUBLISHES.iter().any(|ordering| code.contains(ordering))
+    };
+    let lines = text.lines().enumerate().filter(|(_, line)| publishes(line));
+    lines.map(|(n, _)| n + 1).collect()
 }
 
 fn is_in_real_time(file: &Path) -> bool {

@@ -117,6 +117,8 @@ impl SharedSender {
             Ok(grant) => grant,
             Err(e) => return Err(self.refused(e, message.len())),
         };
+        // Others may claim and fill the room behind it, and publish first.
+        host::point();
         let offset = grant.payload().offset as usize;
         let (header, skip) = self.senders.headers(&grant);
         let store = |Header { offset, word }| self.ring.store_u64(offset as usize, word.to_le());

@@ -87,6 +87,7 @@ impl SharedPoolInner {
 
     /// Drains the queue unless another thread is at it, which then does it for us.
     fn combine(&self) {
+        host::point();
         if !self.combiner.try_enter() {
             return;
         }
@@ -95,7 +96,11 @@ impl SharedPoolInner {
             let count = self.queue.drain(&mut slots);
             if count > 0 {
                 self.post(&slots[..count]);
-            } else if !self.combiner.leave() {
+                continue;
+            }
+            // A request of another thread from here on makes `leave` true.
+            host::point();
+            if !self.combiner.leave() {
                 return;
             }
         }

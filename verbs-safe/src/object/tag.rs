@@ -17,6 +17,7 @@ impl QpTag {
     pub(crate) fn reach_last_wqe(&self) {
         // Release: its last completions were there before the event.
         self.reached_last_wqe.store(true, Ordering::Release);
+        host::point();
     }
 
     pub(crate) fn has_reached_last_wqe(&self) -> bool {

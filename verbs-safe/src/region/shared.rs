@@ -215,6 +215,7 @@ impl SharedRegion {
         let word = self.word(offset)?;
         word.store(value, Ordering::Release);
         host::notify_changed(word, 8);
+        host::point();
         Ok(())
     }
 
@@ -271,6 +272,7 @@ impl SharedRegion {
     pub fn publish_byte(&self, offset: usize, value: u8) -> Result<(), RegionError> {
         self.span(offset, 1)?;
         self.store_part(offset..offset + 1, &[value], Ordering::Release);
+        host::point();
         Ok(())
     }
 

@@ -401,6 +401,7 @@ impl Drop for RingBytes {
         let lent = unsafe { ManuallyDrop::take(&mut self.lent) };
         // The list accepts it: the slot is its own.
         let _ = self.ring.list.free(lent);
+        host::point();
     }
 }
 

@@ -253,6 +253,8 @@ impl SharedRing {
     /// Acquire: the load that detects this comes after this one.
     #[inline]
     fn header(&self, offset: u64) -> u64 {
+        // The caller has loaded the claim that this header belongs to.
+        host::point();
         match self.landing.memory.span(offset as usize, 8) {
             Some(at) => {
                 // SAFETY: the word lies within the mapping; the mapping and every record are
@@ -296,6 +298,7 @@ impl<S: Deref<Target = SharedRing>> Drop for HeldPayload<S> {
         // SAFETY: it is not used afterwards.
         let claimed = unsafe { ManuallyDrop::take(&mut self.claimed) };
         self.shared.records.free(claimed);
+        host::point();
     }
 }
 

@@ -122,6 +122,7 @@ impl<R: Recycle> PoolInner<R> {
         // SAFETY: the slot was checked when the message was taken.
         let state = unsafe { inner.states.get_unchecked(slot as usize) };
         if go_home(state) {
+            host::point();
             inner.recycler.recycle(slot);
             // SAFETY: the last piece gives up the message's reference.
             unsafe { PoolInner::release(pool, 1) };
