@@ -5,8 +5,10 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -65,6 +67,59 @@ fn piped(name: &str, bytes: usize, args: &[&str]) -> [Value; 2] {
         assert_eq!(line["checksum_crc32"], checksum, "{args:?}: {line}");
     }
     lines
+}
+
+/// Hands on what comes, until `is_last`: that is held for twice as long as all before has taken.
+/// Returns the time for which it was held.
+fn hand_on_slowly(mut from: &TcpStream, mut to: &TcpStream, is_last: &AtomicBool) -> Duration {
+    let (start, mut held, mut bytes) = (Instant::now(), Duration::ZERO, [0; 4096]);
+    while let Ok(len @ 1..) = from.read(&mut bytes) {
+        if held.is_zero() && is_last.load(Ordering::SeqCst) {
+            let before = start.elapsed();
+            std::thread::sleep(2 * before);
+            held = start.elapsed() - before;
+        }
+        if to.write_all(&bytes[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+    held
+}
+
+/// The connecting end has said goodbye, and its checksum takes long: messages do not go that way.
+#[test]
+fn a_rate_counts_the_time_until_both_ends_agree() {
+    if !connects_processes() {
+        return;
+    }
+    let (mut reader, output) = std::io::pipe().unwrap();
+    let (listener, address) = listener(&["--json"], output);
+    let network = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut connector = connector(&["--json"], network.local_addr().unwrap(), Stdio::piped());
+    let (near, far) = (network.accept().unwrap().0, TcpStream::connect(address).unwrap());
+    let is_last = AtomicBool::new(false);
+    let (held, lines) = std::thread::scope(|scope| {
+        let network = scope.spawn(|| hand_on_slowly(&near, &far, &is_last));
+        scope.spawn(|| {
+            let _ = std::io::copy(&mut &far, &mut &near);
+            let _ = near.shutdown(Shutdown::Write);
+        });
+        let mut input = connector.input();
+        input.write_all(b"a piece").unwrap();
+        reader.read_exact(&mut [0; 7]).unwrap();
+        is_last.store(true, Ordering::SeqCst);
+        drop(input);
+        let (connected, listened) = (connector.results(), listener.ended());
+        let said = listened.err.iter().find(|line| line.starts_with('{'));
+        let said = said.unwrap_or_else(|| panic!("{listened:#?}"));
+        let lines = [connected[0].clone(), serde_json::from_str(said).unwrap()];
+        (network.join().unwrap().as_secs_f64(), lines)
+    });
+    for line in lines {
+        let counted = line["bytes"].as_f64().unwrap() / line["bytes_per_s"].as_f64().unwrap();
+        assert!(held > 0.0 && counted >= held * (1.0 - 1e-9), "{held} s: {line}");
+    }
 }
 
 /// Tries all protocols at once: most of what it takes is waiting.
