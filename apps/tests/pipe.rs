@@ -14,7 +14,7 @@ use serde_json::Value;
 
 mod support;
 
-use support::processes::{SpawnedProcess, connects_processes};
+use support::processes::{EndedProcess, SpawnedProcess, connects_processes};
 use support::{ScratchFile, device};
 
 const PROTOCOLS: [&str; 6] =
@@ -69,57 +69,87 @@ fn piped(name: &str, bytes: usize, args: &[&str]) -> [Value; 2] {
     lines
 }
 
-/// Hands on what comes, until `is_last`: that is held for twice as long as all before has taken.
-/// Returns the time for which it was held.
-fn hand_on_slowly(mut from: &TcpStream, mut to: &TcpStream, is_last: &AtomicBool) -> Duration {
-    let (start, mut held, mut bytes) = (Instant::now(), Duration::ZERO, [0; 4096]);
+/// Hands on what comes; what comes after `is_last` is changed before.
+fn hand_on(
+    mut from: &TcpStream,
+    mut to: &TcpStream,
+    is_last: &AtomicBool,
+    mut change: impl FnMut(&mut [u8]),
+) {
+    let mut bytes = [0; 4096];
     while let Ok(len @ 1..) = from.read(&mut bytes) {
-        if held.is_zero() && is_last.load(Ordering::SeqCst) {
-            let before = start.elapsed();
-            std::thread::sleep(2 * before);
-            held = start.elapsed() - before;
+        if is_last.load(Ordering::SeqCst) {
+            change(&mut bytes[..len]);
         }
         if to.write_all(&bytes[..len]).is_err() {
             break;
         }
     }
     let _ = to.shutdown(Shutdown::Write);
-    held
 }
 
-/// The connecting end has said goodbye, and its checksum takes long: messages do not go that way.
-#[test]
-fn a_rate_counts_the_time_until_both_ends_agree() {
-    if !connects_processes() {
-        return;
-    }
+/// Pipes seven bytes, with a network between the ends, which changes what the connecting end says
+/// behind its goodbye. (Messages do not go over it.) Returns both ends, the connecting one first.
+fn over_a_network(change: impl FnMut(&mut [u8]) + Send) -> [EndedProcess; 2] {
     let (mut reader, output) = std::io::pipe().unwrap();
     let (listener, address) = listener(&["--json"], output);
     let network = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut connector = connector(&["--json"], network.local_addr().unwrap(), Stdio::piped());
     let (near, far) = (network.accept().unwrap().0, TcpStream::connect(address).unwrap());
     let is_last = AtomicBool::new(false);
-    let (held, lines) = std::thread::scope(|scope| {
-        let network = scope.spawn(|| hand_on_slowly(&near, &far, &is_last));
-        scope.spawn(|| {
-            let _ = std::io::copy(&mut &far, &mut &near);
-            let _ = near.shutdown(Shutdown::Write);
-        });
+    std::thread::scope(|scope| {
+        scope.spawn(|| hand_on(&near, &far, &is_last, change));
+        scope.spawn(|| hand_on(&far, &near, &AtomicBool::new(false), |_| ()));
         let mut input = connector.input();
         input.write_all(b"a piece").unwrap();
         reader.read_exact(&mut [0; 7]).unwrap();
         is_last.store(true, Ordering::SeqCst);
         drop(input);
-        let (connected, listened) = (connector.results(), listener.ended());
-        let said = listened.err.iter().find(|line| line.starts_with('{'));
-        let said = said.unwrap_or_else(|| panic!("{listened:#?}"));
-        let lines = [connected[0].clone(), serde_json::from_str(said).unwrap()];
-        (network.join().unwrap().as_secs_f64(), lines)
-    });
-    for line in lines {
-        let counted = line["bytes"].as_f64().unwrap() / line["bytes_per_s"].as_f64().unwrap();
-        assert!(held > 0.0 && counted >= held * (1.0 - 1e-9), "{held} s: {line}");
+        [connector.ended(), listener.ended()]
+    })
+}
+
+/// Its checksum takes twice as long as all before.
+#[test]
+fn a_rate_counts_the_time_until_both_ends_agree() {
+    if !connects_processes() {
+        return;
     }
+    let (start, mut held) = (Instant::now(), Duration::ZERO);
+    let ends = over_a_network(|_| {
+        if held.is_zero() {
+            let before = start.elapsed();
+            std::thread::sleep(2 * before);
+            held = start.elapsed() - before;
+        }
+    });
+    assert!(!held.is_zero(), "{ends:#?}");
+    for end in ends {
+        assert!(end.status.success(), "{end:#?}");
+        let line = end.out.iter().chain(&end.err).find(|line| line.starts_with('{'));
+        let line: Value = serde_json::from_str(line.unwrap()).unwrap();
+        let counted = line["bytes"].as_f64().unwrap() / line["bytes_per_s"].as_f64().unwrap();
+        assert!(counted >= held.as_secs_f64() * (1.0 - 1e-9), "{held:?}: {line}");
+    }
+}
+
+/// Changes the checksum in what an end says, if it is there.
+fn change_checksum(said: &mut [u8]) {
+    const KEY: &[u8] = b"\"crc32\":";
+    let Some(at) = said.windows(KEY.len()).position(|bytes| bytes == KEY) else { return };
+    let digits = said[at + KEY.len()..].iter_mut().take_while(|byte| byte.is_ascii_digit());
+    let last = digits.last().expect("a number");
+    *last = if *last == b'1' { b'2' } else { b'1' };
+}
+
+#[test]
+fn another_checksum_is_a_failure_at_both_ends() {
+    if !connects_processes() {
+        return;
+    }
+    let [connected, listened] = over_a_network(change_checksum);
+    connected.assert_failed(1, &["what has arrived is not what was sent"]);
+    listened.assert_failed(1, &["7 bytes with checksum ", " have arrived, 7 with ", " were sent"]);
 }
 
 /// Tries all protocols at once: most of what it takes is waiting.
