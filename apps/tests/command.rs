@@ -8,7 +8,8 @@ use serde_json::Value;
 
 mod support;
 
-use support::{ScratchFile, assert_refused, json, one, run, text};
+use support::processes::SpawnedProcess;
+use support::{ScratchFile, assert_refused, device, json, one, run, text};
 
 #[test]
 fn what_cannot_be_is_refused_in_one_line_with_status_2() {
@@ -592,6 +593,59 @@ fn a_file_arrives_with_an_equal_checksum() {
     let line =
         one(&["bench", "--input", file.0.to_str().unwrap(), "--size", "100", "--pack", "4096"]);
     assert_eq!((&line["equal"], &line["messages"]), (&true.into(), &1000.into()));
+}
+
+/// The receiving end has no memory for a second buffer, while the file's only message is on offer:
+/// it gives its connection up, and the sending end waits for no acknowledgement.
+#[test]
+fn an_end_of_a_file_that_fails_ends_the_other() {
+    /// In the shell's blocks of 512 bytes: half a message more each time, until three buffers fit.
+    const STEP: u32 = 1 << 10;
+    let file = ScratchFile::new("input-limited", 1 << 20);
+    let device = device();
+    let args = [
+        &["--device", &*device, "bench", "--protocol", "direct-read", "--size", "1048576"][..],
+        &["--input", file.0.to_str().unwrap()],
+    ]
+    .concat();
+    let mut failed = 0;
+    for step in 1.. {
+        let ended = SpawnedProcess::limited(&format!("-f {}", step * STEP), &args).ended();
+        if ended.status.success() {
+            break;
+        }
+        assert_eq!(ended.status.code(), Some(1), "{ended:#?}");
+        assert!(step < 100, "{ended:#?}");
+        failed += 1;
+    }
+    assert!(failed > 1, "the memory was not limited");
+}
+
+/// With one descriptor too few, the following end has no socket: it closes its end of the stream,
+/// and the leading one waits for no answer.
+#[test]
+fn an_end_of_plain_udp_that_fails_ends_the_other() {
+    let args = ["bench", "--op", "udp", "--size", "16", "--messages", "10", "--rounds", "1"];
+    let mut reasons = Vec::new();
+    for descriptors in 6..100 {
+        let ended = SpawnedProcess::limited(&format!("-n {descriptors}"), &args).ended();
+        if ended.status.success() {
+            break;
+        }
+        reasons.push(ended.err);
+    }
+    let has_gone = |said: &Vec<String>| said.concat().contains("the other end has gone");
+    assert!(reasons.iter().any(has_gone), "{reasons:#?}");
+}
+
+/// So what disturbs the machine for a while disturbs no case alone.
+#[test]
+fn the_demonstration_goes_over_all_cases_in_each_round() {
+    let mut running = SpawnedProcess::command(&["-v", "bench", "--rounds", "200"]);
+    for case in ["sequential at 16", "unbatched at 16", "batched at 16", "sequential at 512"] {
+        let said = running.wait_for(": round ");
+        assert!(said.ends_with(&format!(": round 1: {case} B")), "{said}");
+    }
 }
 
 #[track_caller]

@@ -5,14 +5,16 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 mod support;
 
-use support::processes::{SpawnedProcess, connects_processes};
+use support::processes::{EndedProcess, SpawnedProcess, connects_processes};
 use support::{ScratchFile, device};
 
 const PROTOCOLS: [&str; 6] =
@@ -65,6 +67,89 @@ fn piped(name: &str, bytes: usize, args: &[&str]) -> [Value; 2] {
         assert_eq!(line["checksum_crc32"], checksum, "{args:?}: {line}");
     }
     lines
+}
+
+/// Hands on what comes; what comes after `is_last` is changed before.
+fn hand_on(
+    mut from: &TcpStream,
+    mut to: &TcpStream,
+    is_last: &AtomicBool,
+    mut change: impl FnMut(&mut [u8]),
+) {
+    let mut bytes = [0; 4096];
+    while let Ok(len @ 1..) = from.read(&mut bytes) {
+        if is_last.load(Ordering::SeqCst) {
+            change(&mut bytes[..len]);
+        }
+        if to.write_all(&bytes[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Pipes seven bytes, with a network between the ends, which changes what the connecting end says
+/// behind its goodbye. (Messages do not go over it.) Returns both ends, the connecting one first.
+fn over_a_network(change: impl FnMut(&mut [u8]) + Send) -> [EndedProcess; 2] {
+    let (mut reader, output) = std::io::pipe().unwrap();
+    let (listener, address) = listener(&["--json"], output);
+    let network = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut connector = connector(&["--json"], network.local_addr().unwrap(), Stdio::piped());
+    let (near, far) = (network.accept().unwrap().0, TcpStream::connect(address).unwrap());
+    let is_last = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| hand_on(&near, &far, &is_last, change));
+        scope.spawn(|| hand_on(&far, &near, &AtomicBool::new(false), |_| ()));
+        let mut input = connector.input();
+        input.write_all(b"a piece").unwrap();
+        reader.read_exact(&mut [0; 7]).unwrap();
+        is_last.store(true, Ordering::SeqCst);
+        drop(input);
+        [connector.ended(), listener.ended()]
+    })
+}
+
+/// Its checksum takes twice as long as all before.
+#[test]
+fn a_rate_counts_the_time_until_both_ends_agree() {
+    if !connects_processes() {
+        return;
+    }
+    let (start, mut held) = (Instant::now(), Duration::ZERO);
+    let ends = over_a_network(|_| {
+        if held.is_zero() {
+            let before = start.elapsed();
+            std::thread::sleep(2 * before);
+            held = start.elapsed() - before;
+        }
+    });
+    assert!(!held.is_zero(), "{ends:#?}");
+    for end in ends {
+        assert!(end.status.success(), "{end:#?}");
+        let line = end.out.iter().chain(&end.err).find(|line| line.starts_with('{'));
+        let line: Value = serde_json::from_str(line.unwrap()).unwrap();
+        let counted = line["bytes"].as_f64().unwrap() / line["bytes_per_s"].as_f64().unwrap();
+        assert!(counted >= held.as_secs_f64() * (1.0 - 1e-9), "{held:?}: {line}");
+    }
+}
+
+/// Changes the checksum in what an end says, if it is there.
+fn change_checksum(said: &mut [u8]) {
+    const KEY: &[u8] = b"\"crc32\":";
+    let Some(at) = said.windows(KEY.len()).position(|bytes| bytes == KEY) else { return };
+    let digits = said[at + KEY.len()..].iter_mut().take_while(|byte| byte.is_ascii_digit());
+    let last = digits.last().expect("a number");
+    *last = if *last == b'1' { b'2' } else { b'1' };
+}
+
+#[test]
+fn another_checksum_is_a_failure_at_both_ends() {
+    if !connects_processes() {
+        return;
+    }
+    let [connected, listened] = over_a_network(change_checksum);
+    connected.assert_failed(1, &["what has arrived is not what was sent"]);
+    listened.assert_failed(1, &["7 bytes with checksum ", " have arrived, 7 with ", " were sent"]);
 }
 
 /// Tries all protocols at once: most of what it takes is waiting.

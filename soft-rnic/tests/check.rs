@@ -43,6 +43,7 @@ const SCENES: &[(&str, fn())] = &[
     ("domain", domain_in_use),
     ("used", given_up_in_use),
     ("requests", requests_that_are_refused),
+    ("batches", batches_that_are_refused),
     ("mask", incomplete_transitions),
     ("overrun", overrun),
     ("leak", leak),
@@ -870,6 +871,59 @@ fn a_post_that_is_refused_says_why() {
             assert_line(line, &format!("finding: {begins}"), &ends);
         }
         assert_eq!(lines[why.len()..], ["9 findings, 0 notes"], "{device}");
+    }
+}
+
+/// A batch of the newer interface is refused as a whole: in RESET for its first request, then for a
+/// READ that is to go inline.
+fn batches_that_are_refused() {
+    use ibv_qp_create_send_ops_flags as Ops;
+    use ibv_qp_init_attr_mask as M;
+    let ends = CheckedEnds::new();
+    let plain = ends.net.init_attr(ends.cq[0]);
+    let ops = Ops::IBV_QP_EX_WITH_SEND | Ops::IBV_QP_EX_WITH_RDMA_READ;
+    let mut attr = ibv_qp_init_attr_ex {
+        send_cq: plain.send_cq,
+        recv_cq: plain.recv_cq,
+        cap: plain.cap,
+        qp_type: plain.qp_type,
+        comp_mask: M::IBV_QP_INIT_ATTR_PD.0 | M::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0,
+        pd: ends.net.pd,
+        send_ops_flags: ops.0.into(),
+        ..ibv_qp_init_attr_ex::default()
+    };
+    let mut word = [0_u8; 8];
+    // SAFETY: objects of this scene; the functions are those of the newer interface.
+    unsafe {
+        let qp = (later(ends.net.ctx).create_qp_ex.unwrap())(ends.net.ctx, &mut attr);
+        assert!(!qp.is_null());
+        let ex = soft_rnic::qp_to_qp_ex(qp);
+        let mut post = || {
+            ((*ex).wr_start.unwrap())(ex);
+            ((*ex).wr_id, (*ex).wr_flags) = (7, SIGNALED.0);
+            ((*ex).wr_send.unwrap())(ex);
+            (*ex).wr_id = 8;
+            ((*ex).wr_rdma_read.unwrap())(ex, 1, 1);
+            ((*ex).wr_set_inline_data.unwrap())(ex, word.as_mut_ptr().cast(), word.len());
+            ((*ex).wr_complete.unwrap())(ex)
+        };
+        assert_eq!(post(), libc::EINVAL);
+        ends.net.connect(qp, (*qp).qp_num, ConnectConfig::LIVING);
+        assert_eq!(post(), libc::EINVAL);
+        ends.net.destroy_qp(qp);
+    }
+    ends.close();
+}
+
+#[test]
+fn a_batch_that_is_refused_says_why() {
+    for (_, lines) in reports("batches") {
+        let reset = " is refused (EINVAL): the queue pair is in RESET: it takes send requests from";
+        assert_line(&lines[0], "finding: ibv_post_send: SEND wr_id 0x7 on QP 0x", reset);
+        let inline =
+            " is refused (EINVAL): it goes inline: a SEND or WRITE may, of 64 bytes at most";
+        assert_line(&lines[1], "finding: ibv_post_send: READ wr_id 0x8 on QP 0x", inline);
+        assert_eq!(lines[2..], ["2 findings, 0 notes"]);
     }
 }
 

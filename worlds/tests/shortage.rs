@@ -118,3 +118,70 @@ fn a_report_that_is_tried_for_a_minute_ends_the_peer_of_a_receiver_that_polls() 
         });
     }
 }
+
+/// The send queue has no room for the report until completions are taken: the link has had its turn.
+/// The report is signalled, and planned although it is refused: its completion never comes.
+#[test]
+fn a_signalled_report_that_is_refused_ends_the_peer() {
+    /// Of `src/buffered_write/setup.rs`: reports in flight, and how often one is signalled.
+    const IN_FLIGHT: u64 = 14;
+    const SIGNAL_EVERY: u64 = 4;
+
+    fn pass(sender: &mut buffered_write::Sender, receiver: &mut buffered_write::Receiver) {
+        sender.send_acked(b"more").expect("a peer");
+        let message = receiver.try_recv().expect("a message");
+        receiver.free(message);
+    }
+
+    fn poll_in_vain(receiver: &mut buffered_write::Receiver) {
+        assert_eq!(receiver.try_recv().expect_err("no message"), RecvError::Empty);
+        time::sleep(Duration::from_millis(10));
+    }
+
+    // Each message is reported.
+    let config = buffered_write::Config {
+        tail: buffered_write::Tail::Written,
+        head_threshold: 1,
+        ..buffered_write::Config::default()
+    };
+    let keepalive = config.common.keepalive;
+    with_ends::<BufferedWrite>(config, move |mut sender, mut receiver| {
+        let refuse_posts = |one_in| world::here(|here| here.refuse_posts(one_in));
+        while receiver.stats().work_requests < SIGNAL_EVERY {
+            pass(&mut sender, &mut receiver);
+        }
+        // A probe is signalled, too: its number is one more than a multiple of `SIGNAL_EVERY`.
+        while receiver.stats().work_requests == SIGNAL_EVERY {
+            poll_in_vain(&mut receiver);
+        }
+        // Its completion is taken, and the next round, after half of a keepalive, probes nothing.
+        let probed = time::now();
+        while time::since(probed) < 3 * keepalive / 4 {
+            poll_in_vain(&mut receiver);
+        }
+        // Nothing is polled here: short messages are found beside their tails.
+        for _ in 0..IN_FLIGHT {
+            pass(&mut sender, &mut receiver);
+        }
+        let next = receiver.stats().work_requests + 1;
+        assert_eq!(next, SIGNAL_EVERY + 1 + IN_FLIGHT + 1);
+        assert!(next.is_multiple_of(SIGNAL_EVERY), "the report that is refused is signalled");
+        sender.send_acked(b"the last").expect("a peer");
+        refuse_posts(1);
+        let start = time::now();
+        let last = receiver.try_recv().expect("a message");
+        assert!(time::since(start) >= LIMIT, "its report is refused");
+        receiver.free(last);
+        let ended = loop {
+            match receiver.try_recv() {
+                Ok(_) => unreachable!("nothing was sent"),
+                Err(RecvError::Empty) => time::sleep(Duration::from_millis(10)),
+                Err(ended) => break ended,
+            }
+            assert!(time::since(start) < LIMIT + 4 * keepalive, "no end is told");
+        };
+        refuse_posts(0);
+        let is_devices = matches!(ended, RecvError::Peer { reason: CloseReason::Device(_), .. });
+        assert!(is_devices, "{ended}");
+    });
+}

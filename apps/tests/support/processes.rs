@@ -127,15 +127,20 @@ impl SpawnedProcess {
         ))
     }
 
+    /// The command under a limit of the process, as `ulimit` takes it: `-n 140`.
+    pub fn limited(limit: &str, args: &[&str]) -> SpawnedProcess {
+        let limit = format!("ulimit {limit} && exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_rdma-conn"), "--json"]);
+        SpawnedProcess::new(command.args(args))
+    }
+
     /// A listener with a limit of open descriptors.
     #[track_caller]
     pub fn listener_limited(descriptors: u32, args: &[&str]) -> (SpawnedProcess, SocketAddr) {
-        let limit = format!("ulimit -n {descriptors} && exec \"$@\"");
-        let mut command = Command::new("sh");
-        command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_rdma-conn")]);
-        command.args(["--device", &super::device(), "--json"]);
-        let command = command.args(args).args(["--listen", "127.0.0.1:0"]);
-        SpawnedProcess::listening(SpawnedProcess::new(command))
+        let device = super::device();
+        let args = [&["--device", &*device], args, &["--listen", "127.0.0.1:0"]].concat();
+        SpawnedProcess::listening(SpawnedProcess::limited(&format!("-n {descriptors}"), &args))
     }
 
     /// A listener that was started, and where it listens.

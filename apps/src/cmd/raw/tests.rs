@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::Parser;
 use rdma_conn::device::{NetworkFaults, SOFT, of_environment, set_network_faults};
 
+use super::control::{RawControl, Totals};
 use super::*;
 use crate::cli::{Args, Command, RawOp};
 use crate::measure::ResultLine;
@@ -381,6 +382,37 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
         assert_eq!(messages(&try_with(&plan).unwrap()[0]), 20);
         serving.join().unwrap().unwrap();
     });
+}
+
+/// The leading end measures, and the following one prints what it is told: a line for each class.
+#[test]
+fn results_that_are_none_are_refused() {
+    let device = of_environment().unwrap();
+    let local = Local { device: &device, gid_index: None, spin: false };
+    let args = ["rdma-conn", "bench", "--op", "send", "--size", "16", "--messages", "20"];
+    let parsed = Args::parse_from(args);
+    let Command::Bench(options) = &parsed.command else { panic!("{parsed:?}") };
+    let request = bench_request(&parsed.common, options, Means::Verb(RawOp::Send)).unwrap();
+    let plan = request.plans(&device).unwrap().remove(0);
+    for (results, says) in [
+        (vec![], "the other end says Results"),
+        (vec![ResultLine::default()], "the other end tells a result that is none"),
+        (vec![ResultLine::default(); 2], "the other end says Results"),
+    ] {
+        let (mut near, mut far) = RawChannel::within().unwrap();
+        std::thread::scope(|scope| {
+            let following = scope.spawn(move || follow(local, &mut far, |_| Ok(())));
+            let mut end = end::connect(local, &plan, &mut near).unwrap();
+            let led = rate::send(&plan, &mut end, &mut near, request.until, false).unwrap();
+            near.tell(&RawControl::Done(Totals { sent: led.sent })).unwrap();
+            assert!(matches!(near.hear().unwrap(), RawControl::Received { .. }));
+            near.tell(&RawControl::Results(results, None)).unwrap();
+            match following.join().unwrap() {
+                Err(FollowError::Failed(e)) => assert!(e.to_string().starts_with(says), "{e:#}"),
+                _ => panic!("the follower does not say {says}"),
+            }
+        });
+    }
 }
 
 /// Returns the error of a peer that tells this plan, but joins an ordinary queue pair.

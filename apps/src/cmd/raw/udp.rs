@@ -239,3 +239,6 @@ fn line(
         .with("lost", Some(lost).filter(|lost| *lost > 0));
     with_times(line, RawOp::Send, led.latencies.as_ref())
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,8 @@ use crate::cli::{Args, Command};
 use crate::cmd::bench::connect::{arrived, begin, connect, join, traffic};
 use crate::cmd::bench::rounds::{cases, config};
 use crate::cmd::bench::run::Sides;
-use crate::measure::MessageLoad;
-use crate::session::MeasurementIndex;
+use crate::measure::{MessageLoad, Work};
+use crate::session::{ControlMessage, MeasurementIndex};
 
 fn parse(flags: &[&str]) -> (CommonArgs, BenchArgs) {
     let args = [&["rdma-conn", "bench"][..], flags].concat();
@@ -317,5 +317,30 @@ fn an_end_that_goes_away_is_no_end_of_a_session() {
         drop((outlet, wire));
         let found = format!("{:#}", host.join().unwrap().unwrap_err());
         assert!(found.contains("the other end has gone"), "{found}");
+    });
+}
+
+/// The file is compared although the other end says that it has sent something else.
+#[test]
+fn a_file_that_differs_is_compared_with_what_was_announced() {
+    let (listener, address) = listener();
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| host(&[], listener));
+        let device = rdma_conn::device::soft().unwrap();
+        let (common, options) = parse(&FEW);
+        let config = config::<SendRecv>(&common, &options, 16);
+        let load = MessageLoad::new(&options, 16);
+        let traffic = traffic::<SendRecv>(&options, &config, &load, Some((4, 7)));
+        let session = MeasurementIndex::only().session("bench", 1, 0, traffic);
+        let (mut outlet, mut wire) = join::<SendRecv>(&session, &device, &config, address).unwrap();
+        begin(&mut wire).unwrap();
+        outlet.sender.send_acked(b"file").unwrap();
+        outlet.sender.close().unwrap();
+        let work = Work::default();
+        wire.tell(&ControlMessage::Streamed { bytes: 4, crc32: 7, work }).unwrap();
+        let answer = wire.hear().unwrap();
+        assert!(matches!(answer, ControlMessage::Arrived { equal: Some(false), .. }), "{answer:?}");
+        let found = format!("{:#}", host.join().unwrap().unwrap_err());
+        assert!(found.contains(" arrived, the file has 4 bytes and 00000007"), "{found}");
     });
 }

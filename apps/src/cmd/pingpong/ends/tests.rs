@@ -168,3 +168,28 @@ fn what_one_end_finds_wrong_both_ends_say() {
         assert_eq!(said, session::LastWords::Why(found));
     });
 }
+
+/// This end prints what the other one has measured.
+#[test]
+fn a_result_that_is_none_is_refused() {
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr();
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| host(&[], &listener));
+        let ((common, options), device) = (parse(&FEW), rdma_conn::device::soft().unwrap());
+        let config = config::<SendRecv>(&common, &options, 16);
+        let traffic = traffic::<SendRecv>(&options, &config, 16);
+        let session = MeasurementIndex::only().session("pingpong", 1, 0, traffic);
+        let mut stream = session::dial(address).unwrap();
+        let bytes = session.encode().unwrap();
+        let near = connect_over::<SendRecv, _>(&mut stream, &device, &config, &bytes).unwrap();
+        near.sender.close().unwrap();
+        let mut wire = SessionChannel::new(stream).unwrap();
+        let (messages, work) = (0, Work::default());
+        wire.tell(&ControlMessage::Sent { messages, work, interrupted: None }).unwrap();
+        assert!(matches!(wire.hear().unwrap(), ControlMessage::Arrived { .. }));
+        wire.tell(&ControlMessage::Result(Box::default())).unwrap();
+        let found = format!("{:#}", host.join().unwrap().unwrap_err());
+        assert_eq!(found, "the other end tells a result that is none");
+    });
+}
