@@ -45,6 +45,10 @@ pub(crate) struct RawArgs {
     /// bytes of a write in order
     #[arg(long, requires = "op")]
     pub(crate) assume_in_order: bool,
+    /// With pingpong --op write: a thread for each queue pair polls its memory, and one thread
+    /// answers; without it, that one polls all of them in turn
+    #[arg(long, requires = "op")]
+    pub(crate) polling_threads: bool,
 }
 
 /// Value of `--op`: a verb, or plain UDP.

@@ -69,7 +69,8 @@ impl MeasurementRequest<'_> {
     fn lines(&self) -> Result<Vec<ResultLine>> {
         let device = of_environment()?;
         self.let_the_network_fail(&device)?;
-        let local = Local { device: &device, gid_index: None, spin: false };
+        let polling_threads = self.raw.polling_threads;
+        let local = Local { device: &device, gid_index: None, spin: false, polling_threads };
         let plans = self.plans(&device)?;
         let lines = plans.iter().map(|plan| within_process(local, plan, self.until));
         Ok(lines.collect::<Result<Vec<_>>>()?.concat())
@@ -108,6 +109,20 @@ fn senders(line: &ResultLine) -> u64 {
 
 fn per_message(line: &ResultLine) -> Option<f64> {
     line.number("rdma_ops_per_message")
+}
+
+#[test]
+fn a_thread_for_each_region_finds_each_message() {
+    for mode in ["--qps 1", "--qps 3 --unacked 3", "--qps 2 --unacked 8 --batch 2"] {
+        let args = "--size 48 --iterations 50 --assume-in-order --polling-threads";
+        let line = one(&format!("pingpong --op write {args} {mode}"));
+        assert_eq!((messages(&line), line.is_true("verified")), (100, true), "{mode}");
+        assert_eq!(line.count("polling_threads"), Some(senders(&line)), "{mode}");
+    }
+    for args in ["bench --op write", "pingpong --op send", "pingpong --op write --transport uc"] {
+        let error = try_lines(&format!("{args} --size 16 --polling-threads")).unwrap_err();
+        assert!(format!("{error:#}").contains("--polling-threads is for"), "{args}: {error:#}");
+    }
 }
 
 const OPS: [&str; 4] = ["send", "write", "write-imm", "read"];
@@ -353,7 +368,7 @@ fn hello(local: Local<'_>, plan: &RawPlan) -> Vec<u8> {
 #[test]
 fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
     let device = of_environment().unwrap();
-    let local = Local { device: &device, gid_index: None, spin: false };
+    let local = Local { device: &device, gid_index: None, spin: false, polling_threads: false };
     let args =
         ["rdma-conn", "bench", "--op", "send", "--size", "16", "--messages", "20", "--rounds", "1"];
     let parsed = Args::parse_from(args);
