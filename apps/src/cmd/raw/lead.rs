@@ -1,5 +1,6 @@
 //! The leading end of a ping-pong: sends, waits for the answers, measures.
 
+pub(super) mod datagrams;
 mod leader;
 
 use std::time::Instant;

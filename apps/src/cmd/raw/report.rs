@@ -119,7 +119,7 @@ fn faults(line: &ResultLine) -> String {
     format!(
         "{words} ({which}nothing holds the sender back when the receiver is slower, and nothing is \
          repeated: give a larger --recv-depth, or fewer --messages; --transport rc loses none, and \
-         bench --transport ud --reliable repairs it)"
+         --transport ud --reliable repairs it)"
     )
 }
 

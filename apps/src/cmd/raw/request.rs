@@ -174,7 +174,7 @@ impl MeasurementRequest<'_> {
             if self.raw.transport == RawTransport::Ud && plan.slot_bytes() > mtu {
                 return Err(usage(format!(
                     "--size {largest} is over the MTU of {}, {mtu} bytes, and a datagram has one \
-                     at most: use --transport rc or uc, or bench --reliable",
+                     at most: use --transport rc or uc, or --reliable",
                     device.name()
                 )));
             }
@@ -191,7 +191,7 @@ impl MeasurementRequest<'_> {
 
     /// The size of each measurement, and its second one where there are two classes.
     fn sizes(&self, mtu: u32) -> Result<Vec<(u32, Option<u32>)>> {
-        let is_datagram = self.raw.transport == RawTransport::Ud;
+        let is_datagram = self.raw.transport == RawTransport::Ud && !self.raw.reliable;
         let one = |size: &u32| (*size, None);
         match (self.raw.srq_classes, self.sizes) {
             (true, [small, large]) if small < large => Ok(vec![(*small, Some(*large))]),

@@ -251,9 +251,20 @@ fn losses_of_datagrams_are_repaired() {
         let is_repaired = lines.iter().any(|line| line.count("resent") > Some(0));
         assert!(is_repaired || !is_soft(), "{args}");
     }
+    for mode in ["", " --peers 3", " --unacked 1", " --unacked 7 --batch 7 --inline 0"] {
+        let args = format!("pingpong --op send --transport ud --reliable {sizes}");
+        let lines = lines(&format!("{args} --iterations 60{mode}"));
+        for line in &lines {
+            assert_eq!((messages(line), line.is_true("verified")), (120, true), "{mode}");
+            assert_eq!(line.text("latency_of"), "half round trip");
+            assert_eq!((line.count("lost"), line.count("late")), (None, None), "{mode}");
+        }
+        let is_repaired = lines.iter().any(|line| line.count("resent") > Some(0));
+        assert!(is_repaired || !is_soft(), "{mode}");
+    }
     let error = |args: &str| try_lines(args).unwrap_err().to_string();
-    for refused in ["bench --op send --reliable", "pingpong --op send --transport ud --reliable"] {
-        assert!(error(refused).contains("--reliable is for bench"), "{refused}");
+    for refused in ["bench --op send --reliable", "pingpong --op send --transport uc --reliable"] {
+        assert!(error(refused).contains("--reliable is for --transport ud"), "{refused}");
     }
     let many = "bench --op send --transport ud --reliable --unacked 65";
     assert!(error(many).contains("--unacked 65: it may be 1 to 64"));
