@@ -72,11 +72,37 @@ use crate::device::Device;
 /// # Errors
 /// [`JoinError`]: the group cannot be, or the device refused something.
 pub fn in_process(device: &Device, config: &Config) -> Result<Vec<Group>, JoinError> {
+    in_process_on(core::iter::repeat(device), config)
+}
+
+/// As [`in_process`], with a device for each member, by rank: where a simulated card has a link of
+/// its own, the members do not share it.
+///
+/// ```
+/// use rdma_conn::device;
+/// use rdma_conn::multicast::{Config, in_process_on};
+///
+/// let devices = [device::soft()?, device::soft()?, device::soft()?];
+/// let members = in_process_on(&devices, &Config::default())?;
+/// assert_eq!(members.len(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As `in_process`.
+///
+/// # Panics
+/// If there are fewer devices than members.
+pub fn in_process_on<'a>(
+    devices: impl IntoIterator<Item = &'a Device>,
+    config: &Config,
+) -> Result<Vec<Group>, JoinError> {
     config.validate()?;
-    let ranks = || (0..config.members).map(Rank);
+    let ranks = (0..config.members).map(Rank).zip(devices);
     let members: Result<Vec<Group>, _> =
-        ranks().map(|rank| Group::new(device, config.core(rank), config.link)).collect();
+        ranks.map(|(rank, device)| Group::new(device, config.core(rank), config.link)).collect();
     let mut members = members?;
+    assert_eq!(members.len(), usize::from(config.members), "a device for each member");
     let infos: Result<Vec<_>, _> = members.iter().map(Group::info).collect();
     let infos = infos?;
     for member in &mut members {

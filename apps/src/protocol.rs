@@ -210,10 +210,14 @@ pub(crate) trait MeasuredProtocol: rdma_conn::Protocol {
         Ok(Self::send_end(sender, sender_device, settings))
     }
 
-    /// Both ends of a connection that goes both ways.
-    fn pair(device: &Device, settings: &Self::Settings) -> Result<(Duplex<Self>, Duplex<Self>)> {
-        let (near, far) = rdma_conn::pair::<Self>(device, device, Self::config(settings))?;
-        Ok((Self::duplex(near, device, settings), Self::duplex(far, device, settings)))
+    /// Both ends of a connection that goes both ways, on a device each.
+    fn pair(
+        [near_device, far_device]: [&Device; 2],
+        settings: &Self::Settings,
+    ) -> Result<(Duplex<Self>, Duplex<Self>)> {
+        let config = Self::config(settings);
+        let (near, far) = rdma_conn::pair::<Self>(near_device, far_device, config)?;
+        Ok((Self::duplex(near, near_device, settings), Self::duplex(far, far_device, settings)))
     }
 
     /// Connects to the listening end of `stream`; this end sends only.

@@ -42,6 +42,8 @@
 //! 2. When [`ack_is_due`](FragmentReceiver::ack_is_due), or no more datagrams wait and some
 //!    fragments are [`unacked`](FragmentReceiver::unacked), send [`ack`](FragmentReceiver::ack).
 //!
+//! An end that does both tells the datagrams of its peer's two machines apart by [`is_ack`].
+//!
 //! ```
 //! use conn_core::datagram::{FragmentReceiver, FragmentSender, SenderConfig};
 //!
@@ -180,6 +182,13 @@ impl FragmentHeader {
         let (number, rest, payload) = decode(FRAGMENT, datagram)?;
         Some((Self { number, message_bytes: rest as u32, offset: (rest >> 32) as u32 }, payload))
     }
+}
+
+/// Reports whether a datagram is for a [`FragmentSender`]; any other one is for a
+/// [`FragmentReceiver`]. Both check the rest of it.
+#[must_use]
+pub fn is_ack(datagram: &[u8]) -> bool {
+    datagram.first() == Some(&ACK)
 }
 
 fn encode(kind: u8, number: u32, rest: u64) -> [u8; HEADER_LEN] {

@@ -58,9 +58,9 @@ pub fn point() {
 /// where threads have a processor each, its next [`thread::yield_until`] lasts until one of the
 /// watched addresses [changes](notify_changed), or for 20 µs.
 #[inline(always)]
-pub fn watch<T: ?Sized>(what: *const T) {
+pub fn watch<T>(what: *const T) {
     #[cfg(feature = "world")]
-    world::here(|here| here.watch(what.addr()));
+    world::here(|here| here.watch(what.addr(), size_of::<T>()));
     #[cfg(not(feature = "world"))]
     let _ = what;
 }

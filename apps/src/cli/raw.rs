@@ -27,7 +27,7 @@ pub(crate) struct RawArgs {
     #[arg(long, value_name = "N", requires = "op", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) peers: Option<u32>,
     /// With --transport ud: cut messages into datagrams, and repair order and loss in software,
-    /// so that they may be longer than the MTU and all arrive; bench only
+    /// so that they may be longer than the MTU and all arrive; --unacked is of datagrams then
     #[arg(long, requires = "op")]
     pub(crate) reliable: bool,
     /// With uc and ud: how long an answer may take before its message counts as lost
@@ -45,6 +45,10 @@ pub(crate) struct RawArgs {
     /// bytes of a write in order
     #[arg(long, requires = "op")]
     pub(crate) assume_in_order: bool,
+    /// With pingpong --op write: a thread for each queue pair polls its memory, and one thread
+    /// answers; without it, that one polls all of them in turn
+    #[arg(long, requires = "op")]
+    pub(crate) polling_threads: bool,
 }
 
 /// Value of `--op`: a verb, or plain UDP.

@@ -75,7 +75,7 @@ fn leaders(error: &clap::Error) -> Option<String> {
 }
 
 /// Flags that need another flag, each with the one it needs.
-const NEEDS: [(&str, &str); 16] = [
+const NEEDS: [(&str, &str); 17] = [
     ("--single-sender", "--threads"),
     ("--transport", "--op"),
     ("--qps", "--op"),
@@ -84,6 +84,7 @@ const NEEDS: [(&str, &str); 16] = [
     ("--faults", "--op"),
     ("--srq-classes", "--op"),
     ("--assume-in-order", "--op"),
+    ("--polling-threads", "--op"),
     ("--srq", "--op"),
     ("--mtu", "--compat"),
     ("--srq-buffers", "--srq"),

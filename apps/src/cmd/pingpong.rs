@@ -99,7 +99,8 @@ fn within_process<K: MeasuredProtocol>(
     (size, round): (u32, u32),
 ) -> Result<ResultLine> {
     let before = device.counters().ok();
-    let (mut near, mut far) = K::pair(device, config)?;
+    let other = session::card::peer_device(device)?;
+    let (mut near, mut far) = K::pair([device, other.as_ref().unwrap_or(device)], config)?;
     let lead = || {
         let led = lead(&mut near, options, end_of_round(options, round), size);
         let work = near.work();

@@ -6,6 +6,7 @@
 
 mod compat;
 mod control;
+mod detection;
 mod end;
 mod flight;
 mod follow;
@@ -69,6 +70,7 @@ impl MeasurementRequest<'_> {
             device: &device,
             gid_index: self.common.gid_index,
             spin: self.connection.wait == WaitFlag::Spin,
+            polling_threads: self.raw.polling_threads,
         };
         let plans = self.plans(&device)?;
         match (self.ends.listen, self.ends.connect) {

@@ -7,6 +7,7 @@
 use anyhow::{Context, Result, anyhow, ensure};
 use base::outcome::{CommandResult, usage};
 use base::pinning;
+use base::session::card;
 use host::sync::{Barrier, BrokenBarrier};
 use host::thread::ScopedJoinHandle;
 use rdma_conn::BufferedRead;
@@ -104,7 +105,9 @@ pub(crate) fn measure(
     load: &MessageLoad,
 ) -> Result<RoundResult> {
     let mut receiver = rdma_conn::receiver::<BufferedRead>(device, config, 1)?;
-    let sender = rdma_conn::join::<BufferedRead>(&mut receiver, device, device, config)?;
+    let other = card::peer_device(device)?;
+    let sending = other.as_ref().unwrap_or(device);
+    let sender = rdma_conn::join::<BufferedRead>(&mut receiver, device, sending, config)?;
     let sender = sender.into_shared(AT_ONCE).map_err(|_| anyhow!("the sender was used"))?;
     let receiver = receiver.into_shared().map_err(|_| anyhow!("the receiver was used"))?;
     let transfers = crowd.has_transfer_thread.then(|| receiver.spawn_transfers()).transpose();

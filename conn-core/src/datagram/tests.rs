@@ -248,7 +248,9 @@ fn both_datagrams_have_these_bytes() {
     let mut bytes = [[1, 0, 0, 0], [4, 3, 2, 1], low, high];
     assert_eq!(header.encode(), bytes.as_flattened());
     assert_eq!(FragmentHeader::decode(bytes.as_flattened()), Some((header, &[][..])));
+    assert!(!is_ack(bytes.as_flattened()) && !is_ack(&[]));
     bytes[0][0] = 2;
+    assert!(is_ack(bytes.as_flattened()));
     assert_eq!(encode(ACK, number, 0x2122_2324_1112_1314), bytes.as_flattened());
     assert_eq!(FragmentHeader::decode(bytes.as_flattened()), None, "an acknowledgement");
 }

@@ -190,9 +190,9 @@ impl CurrentTask {
         self.world.own_processors
     }
 
-    pub(crate) fn watch(&self, address: usize) {
+    pub(crate) fn watch(&self, from: usize, len: usize) {
         if self.world.own_processors {
-            self.world.state.lock().tasks[self.id].watch.add(address);
+            self.world.state.lock().tasks[self.id].watch.add(from, len);
         }
     }
 

@@ -1,11 +1,13 @@
 //! Addresses that a thread polls.
 
+use core::ops::Range;
+
 /// The addresses that a thread has polled since its last rest, and the news of a change at one of
 /// them.
 #[derive(Debug, Default)]
 pub(super) struct WatchedAddresses {
-    /// Addresses of words and queues.
-    addresses: Vec<usize>,
+    /// Words and queues, by their addresses.
+    ranges: Vec<Range<usize>>,
     is_signalled: bool,
 }
 
@@ -14,15 +16,18 @@ pub(super) struct WatchedAddresses {
 const MOST: usize = 256;
 
 impl WatchedAddresses {
-    pub(super) fn add(&mut self, address: usize) {
-        if self.addresses.len() <= MOST && !self.addresses.contains(&address) {
-            self.addresses.push(address);
+    /// The thread polls `len` bytes from there on.
+    pub(super) fn add(&mut self, from: usize, len: usize) {
+        let range = from..from + len;
+        if self.ranges.len() <= MOST && !self.ranges.contains(&range) {
+            self.ranges.push(range);
         }
     }
 
     /// `len` bytes from there on change.
     pub(super) fn notify(&mut self, from: usize, len: usize) {
-        self.is_signalled |= self.addresses.iter().any(|address| address.wrapping_sub(from) < len);
+        let overlaps = |range: &Range<usize>| range.start < from + len && from < range.end;
+        self.is_signalled |= self.ranges.iter().any(overlaps);
     }
 
     pub(super) fn is_signalled(&self) -> bool {
@@ -31,12 +36,12 @@ impl WatchedAddresses {
 
     /// Reports whether the watch covers all that the thread has polled.
     pub(super) fn is_complete(&self) -> bool {
-        (1..=MOST).contains(&self.addresses.len())
+        (1..=MOST).contains(&self.ranges.len())
     }
 
     /// The thread looks anew.
     pub(super) fn clear(&mut self) {
-        self.addresses.clear();
+        self.ranges.clear();
         self.is_signalled = false;
     }
 }

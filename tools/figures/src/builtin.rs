@@ -75,6 +75,8 @@ pub(crate) const ALL: &[Builtin] = &[
     experiment!("tutorial-optimisations"),
     experiment!("tutorial-rate-by-batch"),
     experiment!("tutorial-detection-by-peers"),
+    experiment!("tutorial-bandwidth-of-reliable-datagrams"),
+    experiment!("tutorial-latency-of-reliable-datagrams"),
     experiment!("multicast-rate-by-k"),
     experiment!("multicast-operations-by-members"),
     experiment!("multicast-rate-by-burst"),

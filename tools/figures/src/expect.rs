@@ -28,6 +28,8 @@ pub(crate) struct ExpectationVerdict {
     pub(crate) expected: String,
     /// The sentence of the source that it stands for.
     pub(crate) claim: Option<String>,
+    /// The sentence of the source that is not so here.
+    pub(crate) not_reproduced: Option<String>,
     pub(crate) found: String,
     pub(crate) status: ExpectationStatus,
 }
@@ -103,7 +105,8 @@ pub(crate) fn verdicts(figure: &Figure, device: &str, quick: bool) -> Vec<Expect
                 .unwrap_or_else(|| ("not measured".into(), ExpectationStatus::NotMeasured)),
         };
         let expected = expected(&figure.experiment, expect);
-        ExpectationVerdict { expected, claim: expect.claim.clone(), found, status }
+        let (claim, not_reproduced) = (expect.claim.clone(), expect.not_reproduced.clone());
+        ExpectationVerdict { expected, claim, not_reproduced, found, status }
     };
     figure.experiment.expects.iter().map(of).collect()
 }

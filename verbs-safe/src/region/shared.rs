@@ -259,7 +259,7 @@ impl SharedRegion {
     pub fn observe_byte(&self, offset: usize) -> Result<u8, RegionError> {
         self.span(offset, 1)?;
         let word = self.word_at(offset & !7);
-        host::watch(word.as_ptr().wrapping_byte_add(offset & 7));
+        host::watch(word.as_ptr().cast::<u8>().wrapping_add(offset & 7));
         Ok(word.load(Ordering::Acquire).to_ne_bytes()[offset & 7])
     }
 

@@ -93,7 +93,9 @@ fn within_process<K: MeasuredProtocol>(
     bar: &ProgressBar,
 ) -> Result<Passed> {
     let mut far = K::new_receiver(device, config, 1, None)?;
-    let near = K::join(&mut far, None, [device, device], config)?;
+    let other = session::card::peer_device(device)?;
+    let devices = [device, other.as_ref().unwrap_or(device)];
+    let near = K::join(&mut far, None, devices, config)?;
     let (mut sent, mut passed) = (Passed::new(), Passed::new());
     let lead = || source.send(near, size, &mut sent, bar);
     let follow = || {

@@ -6,10 +6,11 @@ use anyhow::{Result, bail};
 use base::signals;
 use hdrhistogram::Histogram;
 use rdma_conn::device::Device;
-use rdma_conn::multicast::{Config, Counts, Group, in_process};
+use rdma_conn::multicast::{Config, Counts, Group, in_process_on};
 
 use super::load::{Delivered, SenderLoad};
 use super::traffic::GroupTraffic;
+use crate::session::card;
 
 /// Messages of one sender between two passes.
 const BURST: u64 = 250;
@@ -78,7 +79,7 @@ pub(super) fn measure(
 }
 
 fn run(device: &Device, traffic: &GroupTraffic, config: &Config) -> Result<GroupMeasurement> {
-    let members = in_process(device, config)?;
+    let members = members(device, config)?;
     let before = device.counters().ok();
     let began = host::time::now();
     let mut run = GroupRun::new(members, traffic, config, began)?;
@@ -91,6 +92,15 @@ fn run(device: &Device, traffic: &GroupTraffic, config: &Config) -> Result<Group
     let forced = run.count(|counts| counts.forced);
     run.finish()?;
     run.result(elapsed, in_time, work_requests, forced)
+}
+
+/// All members of a group. Where a device takes a card's time, each member has a card of its own.
+fn members(device: &Device, config: &Config) -> Result<Vec<Group>> {
+    let mut devices = vec![device.clone()];
+    while devices.len() < usize::from(config.members) {
+        devices.push(card::peer_device(device)?.unwrap_or_else(|| device.clone()));
+    }
+    Ok(in_process_on(&devices, config)?)
 }
 
 impl GroupRun {

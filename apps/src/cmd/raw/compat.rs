@@ -43,6 +43,7 @@ pub(crate) fn ibv_rc_pingpong(common: &CommonArgs, options: &PingpongArgs) -> Co
         device: &device,
         gid_index: common.gid_index,
         spin: options.connection.wait == WaitFlag::Spin,
+        polling_threads: false,
     };
     let trips = options.iterations.unwrap_or(ITERATIONS);
     let line = match (connect, listen) {
@@ -103,7 +104,7 @@ fn lead(
     drop(stream);
     let trips = TripCounts { warm_up: 0, measured: trips };
     let (mut wire, _open) = RawChannel::silent()?;
-    let latencies = lead::lead(plan, &mut end, &mut wire, trips, local.spin)?;
+    let latencies = lead::lead(plan, &mut end, &mut wire, trips, local)?;
     let messages = 2 * trips.measured;
     let line = delivered_line(local, plan, &end, messages, latencies.elapsed);
     Ok(compat(with_times(line, plan.op, latencies.classes.first())))
@@ -144,7 +145,7 @@ fn serve(
     drop(stream);
     let (mut wire, _open) = RawChannel::silent()?;
     let start = host::time::now();
-    let came = follow::follow(plan, &mut end, &mut wire, Some(trips), local.spin)?;
+    let came = follow::follow(plan, &mut end, &mut wire, Some(trips), local)?;
     Ok(compat(delivered_line(local, plan, &end, 2 * came, host::time::since(start))))
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Local<'a> {
     pub(super) gid_index: Option<u32>,
     /// True if the end's thread polls without giving way to others.
     pub(super) spin: bool,
+    /// True if a thread for each queue pair polls the memory that WRITEs arrive in.
+    pub(super) polling_threads: bool,
 }
 
 /// All queue pairs of an end, joined.

@@ -1,14 +1,16 @@
 //! The end that answers: every message with one of its own, by the same verb.
 
 use anyhow::{Context, Result, ensure};
+use rdma_conn::verbs_safe::SharedRegion;
 
 use super::control::{RawChannel, RawControl, Totals};
-use super::end::JoinedEnd;
+use super::detection::{Detection, InTurn, by_threads};
+use super::end::{JoinedEnd, Local, RemotePlaces};
 use super::flight::SeenWindow;
 use super::lead::{message, source, written};
 use super::memory::{self, MessagePlaces, mark};
 use super::plan::{RawPlan, rank_and_number};
-use super::queues::IdleWatch;
+use super::queues::{IdleWatch, SendQueues};
 use crate::cli::RawOp;
 use crate::measure::Payload;
 use crate::scratch::scratch;
@@ -79,15 +81,27 @@ pub(super) fn follow(
     end: &mut JoinedEnd,
     wire: &mut RawChannel,
     limit: Option<u64>,
-    spin: bool,
+    local: Local<'_>,
 ) -> Result<u64> {
     let mut lanes: Vec<FollowedQp> =
         (0..plan.qps as usize).map(|rank| FollowedQp::new(plan, rank)).collect();
     match plan.op {
         RawOp::Send | RawOp::WriteImm => {
-            by_messages(plan, &mut lanes, end, wire, limit, IdleWatch::new(spin))?;
+            by_messages(plan, &mut lanes, end, wire, limit, IdleWatch::new(local.spin))?;
         }
-        RawOp::Write => by_memory(plan, &mut lanes, end, wire, IdleWatch::new(spin))?,
+        RawOp::Write => {
+            let JoinedEnd { outbox, memory, remote, .. } = end;
+            let memory = memory.as_ref().context("no memory")?;
+            let (places, watch) = ((memory, remote.as_ref()), IdleWatch::new(local.spin));
+            if local.polling_threads {
+                by_threads(plan, memory, |threads| {
+                    by_memory(plan, &mut lanes, (outbox, places), wire, watch, threads)
+                })?;
+            } else {
+                let all = InTurn(lanes.len());
+                by_memory(plan, &mut lanes, (outbox, places), wire, watch, all)?;
+            }
+        }
         RawOp::Read => return done(wire.hear_unless_interrupted()?)?.messages(),
     }
     Ok(lanes.iter().map(|lane| lane.answered).sum())
@@ -163,18 +177,19 @@ fn by_messages(
 fn by_memory(
     plan: &RawPlan,
     lanes: &mut [FollowedQp],
-    end: &mut JoinedEnd,
+    (outbox, (memory, remote)): (&mut SendQueues, (&SharedRegion, Option<&RemotePlaces>)),
     wire: &mut RawChannel,
     mut watch: IdleWatch,
+    mut detection: impl Detection,
 ) -> Result<()> {
-    let JoinedEnd { outbox, memory, remote, .. } = end;
-    let memory = memory.as_ref().context("no memory")?;
     let (mut scratch, places) = (scratch(plan.largest())?, MessagePlaces::new(plan));
     let looks = if plan.qps == 1 { watch.looks() } else { 1 };
     loop {
         wire.end_at_signal()?;
         let mut arrived = false;
-        for (rank, lane) in lanes.iter_mut().enumerate() {
+        for nth in 0..detection.look() {
+            let rank = detection.rank(nth);
+            let lane = &mut lanes[rank];
             let (size, at) = (lane.size as usize, places.at(rank, lane.next));
             let Some(found) = memory::arrives(memory, at, size, looks)? else { continue };
             arrived = true;
@@ -192,8 +207,9 @@ fn by_memory(
                 }
                 checked?;
             }
-            let op = message(plan, rank, number, lane.size, remote.as_ref())?;
+            let op = message(plan, rank, number, lane.size, remote)?;
             lane.next = number + 1;
+            detection.taken(rank, lane.next);
             lane.answered += 1;
             outbox.stage(rank, op, false, |slot| match plan.verify {
                 true => slot[..size].copy_from_slice(bytes),

@@ -1,5 +1,6 @@
 //! The leading end of a ping-pong: sends, waits for the answers, measures.
 
+pub(super) mod datagrams;
 mod leader;
 
 use std::time::Instant;
@@ -8,11 +9,12 @@ use anyhow::{Context, Result, ensure};
 use rdma_conn::verbs_safe::{SendOp, SharedRegion};
 
 use super::control::RawChannel;
-use super::end::{JoinedEnd, RemotePlaces};
+use super::detection::{Detection, InTurn, by_threads};
+use super::end::{JoinedEnd, Local, RemotePlaces};
 use super::led::{LedResult, TripCounts};
 use super::memory::{self, MessagePlaces, mark};
 use super::plan::{RawPlan, immediate, rank_and_number};
-use super::queues::{ArrivedMessage, IdleWatch, RecvQueues};
+use super::queues::{ArrivedMessage, IdleWatch, RecvQueues, SendQueues};
 use crate::cli::{RawOp, RawTransport};
 use leader::{LedQp, RawLeader};
 
@@ -25,13 +27,25 @@ pub(super) fn lead(
     end: &mut JoinedEnd,
     wire: &mut RawChannel,
     trips: TripCounts,
-    spin: bool,
+    local: Local<'_>,
 ) -> Result<LedResult> {
     let mut leader = RawLeader::new(plan, trips)?;
-    let watch = IdleWatch::new(spin);
+    let watch = IdleWatch::new(local.spin);
     match plan.op {
         RawOp::Send | RawOp::WriteImm => by_messages(&mut leader, end, wire, watch)?,
-        RawOp::Write => by_memory(&mut leader, end, wire, watch)?,
+        RawOp::Write => {
+            let JoinedEnd { outbox, memory, remote, .. } = end;
+            let memory = memory.as_ref().context("no memory")?;
+            let places = (memory, remote.as_ref());
+            if local.polling_threads {
+                by_threads(plan, memory, |threads| {
+                    by_memory(&mut leader, (outbox, places), wire, watch, threads)
+                })?;
+            } else {
+                let all = InTurn(leader.lanes.len());
+                by_memory(&mut leader, (outbox, places), wire, watch, all)?;
+            }
+        }
         RawOp::Read => by_reads(&mut leader, end, wire, watch)?,
     }
     Ok(leader.finish())
@@ -202,19 +216,18 @@ pub(super) fn written(size: u32, imm: Option<u32>) -> Result<usize> {
 /// Answers appear in memory, which is polled.
 fn by_memory(
     leader: &mut RawLeader<'_>,
-    end: &mut JoinedEnd,
+    (outbox, (memory, remote)): (&mut SendQueues, (&SharedRegion, Option<&RemotePlaces>)),
     wire: &mut RawChannel,
     mut watch: IdleWatch,
+    mut detection: impl Detection,
 ) -> Result<()> {
     let plan = leader.plan;
-    let JoinedEnd { outbox, memory, remote, .. } = end;
-    let memory: &SharedRegion = memory.as_ref().context("no memory")?;
     let (mut scratch, places) = (vec![0; plan.largest() as usize], MessagePlaces::new(plan));
     let looks = if plan.qps == 1 { watch.looks() } else { 1 };
     while !leader.is_done() {
         leader.send(outbox, |outbox, rank, lane| {
             let number = lane.flight.sent();
-            let op = message(plan, rank, number, lane.size, remote.as_ref())?;
+            let op = message(plan, rank, number, lane.size, remote)?;
             let size = lane.size as usize;
             outbox.stage(rank, op, false, |slot| {
                 memory::wrap(&mut slot[..size], mark(number), |body| {
@@ -225,7 +238,8 @@ fn by_memory(
             })
         })?;
         let mut arrived = false;
-        for rank in 0..leader.lanes.len() {
+        for nth in 0..detection.look() {
+            let rank = detection.rank(nth);
             while leader.lanes[rank].flight.is_waiting() {
                 let lane = &mut leader.lanes[rank];
                 let (number, size) = (lane.flight.awaited(), lane.size as usize);
@@ -248,6 +262,7 @@ fn by_memory(
                     lane.back.check(memory::body(&scratch[..size]))?;
                 }
                 let left = lane.flight.arrive().context("an answer to nothing")?;
+                detection.taken(rank, lane.flight.awaited());
                 leader.answered(rank, left);
             }
         }

@@ -75,7 +75,10 @@ fn measure(
         RawTask::Pingpong => {
             let (measured, _) = until.limits();
             let trips = TripCounts { warm_up: WARM_UP.min(measured / 10), measured };
-            lead::lead(plan, end, wire, trips, local.spin)?
+            match plan.datagram {
+                None => lead::lead(plan, end, wire, trips, local)?,
+                Some(_) => lead::datagrams::lead(plan, end, wire, trips, local.spin)?,
+            }
         }
         RawTask::Bench if plan.datagram.is_some() => {
             reliable::send(plan, end, wire, until, local.spin)?
@@ -114,6 +117,7 @@ fn measure(
         led.with_faults(plan, &received, dropped, line)
             .with("rdma_ops_per_message", operations as f64 / delivered.max(1) as f64)
             .with("rnr_events", rnr_events)
+            .with("polling_threads", local.polling_threads.then_some(plan.qps))
     };
     let lines: Vec<ResultLine> = (0..plan.classes() as usize).map(line).collect();
     let interrupted = signals::interrupted().map(|why| why.to_string());
@@ -227,7 +231,10 @@ fn followed(
 ) -> Result<(Vec<ResultLine>, Option<String>)> {
     let received = match plan.task {
         RawTask::Pingpong => {
-            let messages = follow::follow(plan, end, wire, None, local.spin)?;
+            let messages = match plan.datagram {
+                None => follow::follow(plan, end, wire, None, local)?,
+                Some(_) => reliable::answer(plan, end, wire, local.spin)?,
+            };
             ReceivedCounts { messages, ..ReceivedCounts::default() }
         }
         RawTask::Bench if plan.datagram.is_some() => {

@@ -44,7 +44,8 @@ pub(super) struct RawPlan {
     pub(super) size: u32,
     /// Bytes of the messages of every second queue pair, where there are two classes.
     pub(super) large: Option<u32>,
-    /// Messages in flight: in all (pingpong), or of each queue pair (bench).
+    /// Messages in flight: in all (pingpong), or of each queue pair (bench). Where messages are cut
+    /// into datagrams, those of each queue pair.
     pub(super) unacked: u32,
     /// Messages to a doorbell.
     pub(super) batch: u32,
@@ -165,7 +166,7 @@ impl RawPlan {
     pub(super) fn receives_of(&self, leads: bool) -> u32 {
         match (self.receives_at(leads), self.datagram) {
             (false, _) => 0,
-            (true, Some(_)) if leads => self.recv_depth.min(ACKS),
+            (true, Some(_)) if leads && self.task == RawTask::Bench => self.recv_depth.min(ACKS),
             (true, _) => self.recv_depth,
         }
     }
@@ -290,9 +291,10 @@ impl RawPlan {
         let sent = if self.sends_at(leads) { slots * self.stride() } else { 0 };
         let received = if self.receives_at(leads) { self.receive_bytes(leads) } else { 0 };
         let memory = if self.has_memory(leads) { self.memory_bytes() } else { 0 };
-        // A message, and a window of the datagrams of each peer.
+        // A message, and a window of the datagrams of each peer; of a ping-pong, in both directions.
+        let ways = if self.task == RawTask::Pingpong { 2 } else { 1 };
         let window = |bytes: u32| u64::from(self.unacked) * u64::from(bytes);
-        let cut = |bytes| u64::from(self.qps) * (u64::from(self.size) + window(bytes));
+        let cut = |bytes| ways * u64::from(self.qps) * (u64::from(self.size) + window(bytes));
         sent + received + memory + self.datagram.map_or(0, cut)
     }
 

@@ -119,7 +119,7 @@ fn faults(line: &ResultLine) -> String {
     format!(
         "{words} ({which}nothing holds the sender back when the receiver is slower, and nothing is \
          repeated: give a larger --recv-depth, or fewer --messages; --transport rc loses none, and \
-         bench --transport ud --reliable repairs it)"
+         --transport ud --reliable repairs it)"
     )
 }
 
@@ -165,6 +165,10 @@ fn title(line: &ResultLine) -> String {
         Some(_) => ", cut into datagrams, losses repaired",
         None => "",
     };
+    let threads = match line.count("polling_threads") {
+        Some(_) => ", a thread for each",
+        None => "",
+    };
     let assumed = match line.is_true("assumed_in_order") {
         true => "; that bytes arrive in order is assumed: the device does not promise it",
         false => "",
@@ -172,7 +176,7 @@ fn title(line: &ResultLine) -> String {
     let (transport, checked) = (line.text("transport"), line.checked());
     format!(
         "{what}, {protocol}{with} over {transport} on {device}: {unacked} in flight, {batch} to a \
-         doorbell{qps}{srq}{repaired}, {checked}{assumed}"
+         doorbell{qps}{threads}{srq}{repaired}, {checked}{assumed}"
     )
 }
 

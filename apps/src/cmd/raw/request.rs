@@ -48,12 +48,13 @@ fn verb(means: Means, connection: &ConnectionArgs, raw: &RawArgs) -> Result<RawO
         }
         Means::Udp => {
             connection.check_raw(&[])?;
-            let queues = raw.qps.is_some() || raw.peers.is_some() || raw.srq_classes;
+            let queues = raw.qps.is_some() || raw.peers.is_some();
+            let queues = queues || raw.srq_classes || raw.polling_threads;
             let datagrams = raw.transport != RawTransport::Rc || raw.reliable;
             if queues || datagrams || raw.faults.is_some() {
                 return Err(usage(
                     "--op udp has no queue pairs: leave --transport, --qps, --peers, --faults, \
-                     --reliable and --srq-classes out",
+                     --reliable, --srq-classes and --polling-threads out",
                 ));
             }
             Ok(RawOp::Send)
@@ -150,6 +151,10 @@ impl MeasurementRequest<'_> {
             (RawTransport::Ud, ..) | (_, None, _) => {}
             _ => return Err(usage("--peers is for --transport ud; others have --qps")),
         }
+        let is_reliable = self.raw.transport == RawTransport::Rc;
+        if self.raw.polling_threads && !(self.polls_memory() && is_reliable) {
+            return Err(usage("--polling-threads is for pingpong --op write with --transport rc"));
+        }
         let assumed = self.in_order_assumed(device)?;
         let port = device.context().port(1);
         let limit = port.as_ref().map_or(u32::MAX, |port| port.max_msg_bytes);
@@ -169,7 +174,7 @@ impl MeasurementRequest<'_> {
             if self.raw.transport == RawTransport::Ud && plan.slot_bytes() > mtu {
                 return Err(usage(format!(
                     "--size {largest} is over the MTU of {}, {mtu} bytes, and a datagram has one \
-                     at most: use --transport rc or uc, or bench --reliable",
+                     at most: use --transport rc or uc, or --reliable",
                     device.name()
                 )));
             }
@@ -186,7 +191,7 @@ impl MeasurementRequest<'_> {
 
     /// The size of each measurement, and its second one where there are two classes.
     fn sizes(&self, mtu: u32) -> Result<Vec<(u32, Option<u32>)>> {
-        let is_datagram = self.raw.transport == RawTransport::Ud;
+        let is_datagram = self.raw.transport == RawTransport::Ud && !self.raw.reliable;
         let one = |size: &u32| (*size, None);
         match (self.raw.srq_classes, self.sizes) {
             (true, [small, large]) if small < large => Ok(vec![(*small, Some(*large))]),
@@ -201,12 +206,16 @@ impl MeasurementRequest<'_> {
         }
     }
 
+    /// Reports whether messages are found by polling memory.
+    fn polls_memory(&self) -> bool {
+        self.op == RawOp::Write && self.task == RawTask::Pingpong
+    }
+
     /// Reports whether memory is to be polled on a device that does not promise to deliver the
     /// bytes of a write in order. Without `--assume-in-order` this is an error, except for a
     /// listener.
     fn in_order_assumed(&self, device: &Device) -> Result<bool> {
-        let polls = self.op == RawOp::Write && self.task == RawTask::Pingpong;
-        if !polls || delivers_in_order(device)? {
+        if !self.polls_memory() || delivers_in_order(device)? {
             return Ok(false);
         }
         if !self.raw.assume_in_order && self.ends.listen.is_none() {
@@ -246,6 +255,9 @@ impl MeasurementRequest<'_> {
         // rc is what is meant where nothing is said.
         if self.raw.transport != plan.transport && self.raw.transport != RawTransport::Rc {
             return differs("--transport", self.raw.transport.name(), plan.transport.name());
+        }
+        if self.raw.polling_threads && !plan.is_reliable() {
+            return differs("--transport", "rc (--polling-threads)", plan.transport.name());
         }
         let sizes = if self.raw.srq_classes { &[] } else { self.sizes };
         let contradiction =

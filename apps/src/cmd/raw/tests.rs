@@ -70,7 +70,8 @@ impl MeasurementRequest<'_> {
     fn lines(&self) -> Result<Vec<ResultLine>> {
         let device = of_environment()?;
         self.let_the_network_fail(&device)?;
-        let local = Local { device: &device, gid_index: None, spin: false };
+        let polling_threads = self.raw.polling_threads;
+        let local = Local { device: &device, gid_index: None, spin: false, polling_threads };
         let plans = self.plans(&device)?;
         let lines = plans.iter().map(|plan| within_process(local, plan, self.until));
         Ok(lines.collect::<Result<Vec<_>>>()?.concat())
@@ -109,6 +110,20 @@ fn senders(line: &ResultLine) -> u64 {
 
 fn per_message(line: &ResultLine) -> Option<f64> {
     line.number("rdma_ops_per_message")
+}
+
+#[test]
+fn a_thread_for_each_region_finds_each_message() {
+    for mode in ["--qps 1", "--qps 3 --unacked 3", "--qps 2 --unacked 8 --batch 2"] {
+        let args = "--size 48 --iterations 50 --assume-in-order --polling-threads";
+        let line = one(&format!("pingpong --op write {args} {mode}"));
+        assert_eq!((messages(&line), line.is_true("verified")), (100, true), "{mode}");
+        assert_eq!(line.count("polling_threads"), Some(senders(&line)), "{mode}");
+    }
+    for args in ["bench --op write", "pingpong --op send", "pingpong --op write --transport uc"] {
+        let error = try_lines(&format!("{args} --size 16 --polling-threads")).unwrap_err();
+        assert!(format!("{error:#}").contains("--polling-threads is for"), "{args}: {error:#}");
+    }
 }
 
 const OPS: [&str; 4] = ["send", "write", "write-imm", "read"];
@@ -237,9 +252,20 @@ fn losses_of_datagrams_are_repaired() {
         let is_repaired = lines.iter().any(|line| line.count("resent") > Some(0));
         assert!(is_repaired || !is_soft(), "{args}");
     }
+    for mode in ["", " --peers 3", " --unacked 1", " --unacked 7 --batch 7 --inline 0"] {
+        let args = format!("pingpong --op send --transport ud --reliable {sizes}");
+        let lines = lines(&format!("{args} --iterations 60{mode}"));
+        for line in &lines {
+            assert_eq!((messages(line), line.is_true("verified")), (120, true), "{mode}");
+            assert_eq!(line.text("latency_of"), "half round trip");
+            assert_eq!((line.count("lost"), line.count("late")), (None, None), "{mode}");
+        }
+        let is_repaired = lines.iter().any(|line| line.count("resent") > Some(0));
+        assert!(is_repaired || !is_soft(), "{mode}");
+    }
     let error = |args: &str| try_lines(args).unwrap_err().to_string();
-    for refused in ["bench --op send --reliable", "pingpong --op send --transport ud --reliable"] {
-        assert!(error(refused).contains("--reliable is for bench"), "{refused}");
+    for refused in ["bench --op send --reliable", "pingpong --op send --transport uc --reliable"] {
+        assert!(error(refused).contains("--reliable is for --transport ud"), "{refused}");
     }
     let many = "bench --op send --transport ud --reliable --unacked 65";
     assert!(error(many).contains("--unacked 65: it may be 1 to 64"));
@@ -354,7 +380,7 @@ fn hello(local: Local<'_>, plan: &RawPlan) -> Vec<u8> {
 #[test]
 fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
     let device = of_environment().unwrap();
-    let local = Local { device: &device, gid_index: None, spin: false };
+    let local = Local { device: &device, gid_index: None, spin: false, polling_threads: false };
     let args =
         ["rdma-conn", "bench", "--op", "send", "--size", "16", "--messages", "20", "--rounds", "1"];
     let parsed = Args::parse_from(args);

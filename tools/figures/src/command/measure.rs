@@ -25,6 +25,8 @@ use crate::report::{Figure, FiguresReport, JSON, Manifest};
 const TRIPS_PER_MS: u64 = 5;
 /// At least.
 const TRIPS: u64 = 20;
+/// And, for each of those under way.
+const WINDOWS: u64 = 4;
 /// Messages of a paced sender, in virtual time.
 const PACED: f64 = 60.0;
 
@@ -317,7 +319,10 @@ impl ReportPlan<'_> {
         }
         if command == Some("pingpong") {
             let trips = (self.round_ms * TRIPS_PER_MS) as f64 / self.shorter();
-            add("--iterations", (trips as u64).max(TRIPS).to_string(), &[]);
+            // Of many under way, the last ones are answered while no others follow.
+            let window = value("--unacked").and_then(|unacked| unacked.parse::<u64>().ok());
+            let least = TRIPS.max(window.unwrap_or(1) * WINDOWS);
+            add("--iterations", (trips as u64).max(least).to_string(), &[]);
         } else {
             // Of the card's time: a round takes as long on a device that is slower. In virtual time
             // it is short: messages of a group, large transfers and paced messages would be too

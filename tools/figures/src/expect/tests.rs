@@ -120,6 +120,12 @@ fn a_verdict_has_the_sentence_that_its_expectation_stands_for() {
     let expect = "claim = \"It rises.\"\nmonotone = { case = \"a\", direction = \"rising\" }";
     let verdict = &verdicts(&figure_with(expect, UP, DOWN), "soft0", false)[0];
     assert_eq!(verdict.claim.as_deref(), Some("It rises."));
+    let verdict = &verdicts(
+        &figure_with(&expect.replace("claim", "not_reproduced"), UP, DOWN),
+        "soft0",
+        false,
+    )[0];
+    assert_eq!((&verdict.claim, verdict.not_reproduced.as_deref()), (&None, Some("It rises.")));
 }
 
 #[test]

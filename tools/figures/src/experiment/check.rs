@@ -120,6 +120,12 @@ impl Experiment {
                 "an expectation needs exactly one of {shapes}: put several into an [[expect]] each"
             ));
         };
+        if expect.claim.is_some() && expect.not_reproduced.is_some() {
+            return Err(fault!(
+                ["expect", at, "not_reproduced"],
+                "an expectation has either a claim or not_reproduced"
+            ));
+        }
         let kind = shape.name();
         let wrong = |key, what: &str| fault!(["expect", at, kind, key], "{what}");
         let bounds = |at_least: Option<f64>, at_most: Option<f64>| {

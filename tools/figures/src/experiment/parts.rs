@@ -173,6 +173,9 @@ pub(crate) struct Expect {
     /// The sentence of the source that it stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) claim: Option<String>,
+    /// A sentence of the source that is not so here: the expectation is what holds in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_reproduced: Option<String>,
     /// The beginning of a device's name (`soft0@card`), or a whole one (`=soft0`), if it is not
     /// about all devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -140,7 +140,7 @@ fn an_error_has_its_place_and_what_is_allowed() {
         (
             "ratio =",
             "quotient =",
-            "mine.toml:39:1: unknown field `quotient`, expected one of `claim`, `on`, `y`, `value`, `ratio`",
+            "mine.toml:39:1: unknown field `quotient`, expected one of `claim`, `not_reproduced`, `on`, `y`, `value`",
         ),
         (
             "to = \"window 32\"",
@@ -188,6 +188,11 @@ fn an_error_has_its_place_and_what_is_allowed() {
             "ratio = { of",
             "claim = \"faster\" #",
             "an expectation needs exactly one of value, ratio, monotone",
+        ),
+        (
+            "ratio =",
+            "claim = \"faster\"\nnot_reproduced = \"slower\"\nratio =",
+            "mine.toml:40:18: an expectation has either a claim or not_reproduced",
         ),
         ("[[y]]\nkey", "[[y]\nkey", "mine.toml:13:"),
     ] {

@@ -159,6 +159,10 @@ pub(super) fn verdicts(verdicts: &[ExpectationVerdict]) -> Markup {
                             _ => { "; found: " b { (verdict.found) } }
                         }
                         @if let Some(claim) = &verdict.claim { q { (claim) } }
+                        @if let Some(sentence) = &verdict.not_reproduced {
+                            "; not so here:"
+                            q { (sentence) }
+                        }
                     }
                 }
             }

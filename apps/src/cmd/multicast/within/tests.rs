@@ -7,7 +7,7 @@ use super::*;
 fn ran(senders: u8, policy: Policy, deadline: Duration, traffic: &GroupTraffic) -> GroupRun {
     let (health, suspect_after) = (Duration::from_secs(3600), Duration::from_secs(86_400));
     let config = Config { senders, policy, deadline, health, suspect_after, ..Config::default() };
-    let members = in_process(&rdma_conn::device::soft().unwrap(), &config).unwrap();
+    let members = members(&rdma_conn::device::soft().unwrap(), &config).unwrap();
     let mut run = GroupRun::new(members, traffic, &config, Instant::now()).unwrap();
     run.send(traffic, Instant::now()).unwrap();
     run.settle().unwrap();

@@ -32,7 +32,7 @@ fn the_programs_settings_are_the_default() {
 #[test]
 fn both_ends_understand_each_other() {
     let device = rdma_conn::device::of_environment().unwrap();
-    let local = Local { device: &device, gid_index: None, spin: false };
+    let local = Local { device: &device, gid_index: None, spin: false, polling_threads: false };
     let plan = plan(&options(&[])).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

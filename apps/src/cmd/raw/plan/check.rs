@@ -19,10 +19,7 @@ impl RawPlan {
     fn check_transport(&self) -> Result<()> {
         let (transport, op) = (self.transport.name(), self.op_name());
         if let Some(bytes) = self.datagram {
-            ensure!(
-                self.transport == RawTransport::Ud && self.task == RawTask::Bench,
-                "--reliable is for bench with --transport ud"
-            );
+            ensure!(self.transport == RawTransport::Ud, "--reliable is for --transport ud");
             ensure!((MIN_MTU..=MAX_MTU).contains(&bytes), "datagrams of {bytes} bytes");
         }
         match (self.transport, self.op) {

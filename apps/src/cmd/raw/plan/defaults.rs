@@ -2,7 +2,7 @@
 
 use rdma_conn::conn_core::datagram::MAX_WINDOW;
 
-use super::{MAX_MTU, QUEUES, RawPlan, RawTask, SLOT_ALIGN};
+use super::{ACKS, MAX_MTU, QUEUES, RawPlan, RawTask, SLOT_ALIGN};
 use crate::cli::{ConnectionArgs, RawArgs, RawOp, RawTransport};
 use crate::limits::MOST_BUFFER_BYTES;
 use crate::settings;
@@ -41,11 +41,13 @@ impl RawPlan {
         // Those that share a receive queue share its window, whatever that is.
         let lanes = if srq || raw.transport == RawTransport::Ud { 1 } else { qps.max(1) };
         let (slot, fits) = if raw.reliable { (MAX_MTU, MAX_WINDOW) } else { (size, u32::MAX) };
-        let unacked = || default_unacked(task, slot, lanes).min(fits);
+        // Of a ping-pong, the datagrams of a message have the window of a stream.
+        let load = if raw.reliable { RawTask::Bench } else { task };
+        let unacked = || default_unacked(load, slot, lanes).min(fits);
         let unacked = given.unacked.unwrap_or_else(unacked);
         let batch = given.batch.unwrap_or(1);
         let slack = (CACHED_BYTES / size.max(1)).clamp(1, 16);
-        let (signal_every, recv_depth) = match task {
+        let (signal_every, recv_depth) = match load {
             RawTask::Pingpong if op == RawOp::Read => (1, unacked.saturating_add(slack)),
             RawTask::Pingpong => (slack, unacked.saturating_add(slack)),
             RawTask::Bench => {
@@ -54,6 +56,9 @@ impl RawPlan {
                 let share = BENCH_RECV_DEPTH.min(2 * ALL_UNACKED / lanes).min(cached as u32);
                 let all = if raw.reliable { qps } else { 2 };
                 let window = share.max(unacked.saturating_mul(all));
+                // Each end receives messages and acknowledgements.
+                let acks = if task == RawTask::Pingpong { ACKS } else { 0 };
+                let window = window.saturating_add(acks);
                 let signal_every = (unacked / 4).min(64).max(batch).clamp(1, unacked.max(1));
                 (signal_every, u64::from(window).min(budget) as u32)
             }
