@@ -280,7 +280,7 @@ pub(crate) fn run() -> Result<()> {
     let (faults, program, expected) = WATCH;
     let name = format!("{program}, with {faults}");
     let flags = [&*format!("--faults={faults}")];
-    until(&soft(built, &flags, &[program]), expected).with_context(|| name.clone())?;
+    until(&soft(&built, &flags, &[program]), expected).with_context(|| name.clone())?;
     println!("{name}");
     let pairs = jobs.len();
     println!(

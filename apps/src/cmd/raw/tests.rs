@@ -414,7 +414,7 @@ fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
 #[test]
 fn results_that_are_none_are_refused() {
     let device = of_environment().unwrap();
-    let local = Local { device: &device, gid_index: None, spin: false };
+    let local = Local { device: &device, gid_index: None, spin: false, polling_threads: false };
     let args = ["rdma-conn", "bench", "--op", "send", "--size", "16", "--messages", "20"];
     let parsed = Args::parse_from(args);
     let Command::Bench(options) = &parsed.command else { panic!("{parsed:?}") };
