@@ -5,8 +5,6 @@
 mod common;
 
 use std::net::{IpAddr, SocketAddr};
-#[cfg(feature = "simulation")]
-use std::time::Duration;
 
 use common::multicast::*;
 use common::wired::{counted, open, until_counted};
@@ -272,7 +270,7 @@ fn the_devices_thread_takes_packets_of_groups() {
 fn packets_of_groups_wake_the_devices_thread() {
     use host::world::{self, Limits, Nature};
     use soft_rnic::{NetworkNature, WorldNetwork};
-    const SOON: Duration = Duration::from_millis(10);
+    const SOON: std::time::Duration = std::time::Duration::from_millis(10);
     for seed in 0..10 {
         let (_, ended) = world::run(seed, Nature::default(), Limits::default(), || {
             let network = WorldNetwork::new(NetworkNature::default()).unwrap();
