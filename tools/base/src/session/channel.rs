@@ -192,6 +192,7 @@ impl<N: Serialize + DeserializeOwned> ControlChannel<N> {
     }
 
     /// The next control message, if it has begun.
+    #[expect(clippy::disallowed_methods, reason = "by `DONTWAIT`")]
     pub fn heard(&mut self) -> Result<Option<N>> {
         let mut first = [0];
         let read = recv(&self.stream, &mut first, RecvFlags::DONTWAIT);
