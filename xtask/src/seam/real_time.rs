@@ -240,6 +240,7 @@ pub(super) const REAL_TIME_TESTS: &[RealTimeTests] = &[
             "tests/support/slots.rs",
             "tests/support/write.rs",
             "tests/timed.rs",
+            "worlds/tests/planted.rs",
             "worlds/tests/plants.rs",
             "worlds/tests/set_up.rs",
         ],
