@@ -82,11 +82,13 @@ impl Acceptor {
 }
 
 /// A stream to the listener at that address.
+#[expect(clippy::disallowed_methods, reason = "the kernel of a listening peer answers")]
 pub(crate) fn dial(address: impl ToSocketAddrs) -> Result<TcpStream, ConnectError> {
     reach(address, TcpStream::connect)
 }
 
 /// As [`dial`], and the stream ends `timeout` from now. Looking a name up takes its own time.
+#[expect(clippy::disallowed_methods, reason = "the kernel of a listening peer answers")]
 pub(crate) fn dial_timeout(
     address: impl ToSocketAddrs,
     timeout: Duration,

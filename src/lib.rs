@@ -30,7 +30,9 @@
 //! both, and code may be generic over them as over [`Protocol`]; [`zero_copy`] has an example.
 //!
 //! With the feature `tokio`, `aio` has halves, connecting and listening as futures; [`io`] makes a
-//! connection a stream of bytes.
+//! connection a stream of bytes. With the feature `simulation`, `simulation` runs a program in virtual
+//! time, in an order of its threads and with faults that a seed decides, to find and repeat what goes
+//! wrong rarely.
 //!
 //! **Contract: a wait ends with its result, or with a reason when the peer closes, dies or breaks
 //! the protocol. A live peer that makes no progress blocks a call that has no timeout; every such

@@ -16,7 +16,8 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use rdma_conn::aio::{self, Connection, Listener};
 use rdma_conn::error::{CloseReason, ConnectError, RecvError, SendError};
-use rdma_conn::{Common, Protocol, RecvHalf, pair};
+use rdma_conn::protocol::Served as _;
+use rdma_conn::{Arm, BufferedRead, Common, Protocol, RecvHalf, pair};
 use support::{NEVER, assert_content, content, device};
 use tokio::runtime::{Builder, Runtime};
 
@@ -307,13 +308,18 @@ impl Wake for Counting {
     }
 }
 
+/// Worlds count the looks of one that no event wakes (`worlds/tests/asleep.rs`).
 fn a_task_that_waits_sleeps<P: Protocol>() {
+    /// Events, and the few looks before the first sleep: they are as many however long it waits.
+    const MOST: u64 = 200;
     let [runtime, _] = runtimes();
     let (mut left, right) = connected::<P>();
     runtime.block_on(async move {
         let mut receiver = right.receiver;
+        // A Buffered Read receiver that sleeps also looks after `max_sleep`.
+        let has_event = P::NAME != BufferedRead::NAME
+            && (0..10).any(|_| matches!(receiver.half().arm(), Ok(Arm::Fd(_))));
         let mut counting = None;
-        let begun = std::time::Instant::now();
         let received = {
             let mut receiving = pin!(receiver.recv());
             let receiving = std::future::poll_fn(|cx| {
@@ -329,12 +335,8 @@ fn a_task_that_waits_sleeps<P: Protocol>() {
             receiving.await.unwrap()
         };
         assert_eq!(&*received, b"at last");
-        // A look every 200 microseconds at most, where nothing tells of a message; if a look is a READ
-        // over a distance, the task is woken all the time until that is over, on a fast machine some ten
-        // times. A task that polls is woken every three microseconds, or more often.
         let wakes = counting.unwrap().wakes.load(Ordering::Relaxed);
-        let most = begun.elapsed().as_micros() / 10;
-        assert!(u128::from(wakes) < most, "woken {wakes} times, of {most}");
+        assert!(!has_event || wakes < MOST, "woken {wakes} times");
         assert_eq!(receiver.half().peers(), 1);
     });
 }

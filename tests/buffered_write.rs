@@ -491,15 +491,22 @@ fn ends_that_do_not_fit_are_refused_with_the_reason() {
 /// that waits for a message.
 #[test]
 fn both_halves_wait_through_keepalives() {
+    const PROBES: u64 = 3;
     for config in all() {
         bounded(move || {
             let config = inquisitive(config);
             let (mut a, mut b) = connected(&config);
             let silent = Duration::from_millis(70);
-            assert!(matches!(b.receiver.recv_timeout(silent), Err(RecvError::TimedOut)));
+            let enough = b.receiver.stats().work_requests + PROBES;
+            while b.receiver.stats().work_requests < enough {
+                assert!(matches!(b.receiver.recv_timeout(silent), Err(RecvError::TimedOut)));
+            }
             while a.sender.try_send(&[0; 500]).is_ok() {}
-            let timed_out = a.sender.send_timeout(&[0; 500], silent);
-            assert_eq!(timed_out, Err(SendError::TimedOut { unflushed: 0 }));
+            let enough = a.sender.stats().work_requests + PROBES;
+            while a.sender.stats().work_requests < enough {
+                let timed_out = a.sender.send_timeout(&[0; 500], silent);
+                assert_eq!(timed_out, Err(SendError::TimedOut { unflushed: 0 }));
+            }
             assert_eq!(b.receiver.recv().unwrap().len(), 500);
         });
     }

@@ -6,7 +6,7 @@ mod support;
 use host::sync::SetOnDrop;
 use rdma_conn::Common;
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rdma_conn::conn_core::handshake::{Frame, Options, Parameters, decode};
@@ -691,22 +691,32 @@ fn a_batch_posts_what_it_has_when_there_is_no_room<P: TestedProtocol>() {
 /// frees one.
 fn a_message_that_another_thread_frees_makes_room<P: TestedProtocol>() {
     const BYTES: usize = 1000;
+    /// Looks of the receiver that find nothing: as much is held as may be.
+    const LOOKS: u64 = 10_000;
     let [one, other] = devices();
     let (left, mut right) = pair::<P>(&one, &other, &P::quiet()).unwrap();
     let mut sender = left.sender;
     let (send_kept, kept) = std::sync::mpsc::channel();
     let is_full = &AtomicBool::new(false);
+    // Looks since the last message was sent or received.
+    let looks = &AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut number = 0;
-            // Until the receiver has all that it can hold, and waits for more. (A Buffered Write
-            // receiver copies, and holds any number.)
+            // Until the receiver has all that it can hold. (A Buffered Write receiver copies, and
+            // holds any number.)
             while number < support::repeated(20_000).min(P::MOST) {
-                match sender.send_timeout(&content(0, number, BYTES), Duration::from_millis(200)) {
-                    Ok(_) => number += 1,
+                match sender.send_timeout(&content(0, number, BYTES), Duration::ZERO) {
+                    Ok(_) => {
+                        number += 1;
+                        looks.store(0, Ordering::Relaxed);
+                    }
                     Err(refused) => {
                         assert!(matches!(refused, SendError::TimedOut { .. }), "{refused:?}");
-                        break;
+                        if looks.load(Ordering::Relaxed) >= LOOKS {
+                            break;
+                        }
+                        std::thread::yield_now();
                     }
                 }
             }
@@ -721,9 +731,8 @@ fn a_message_that_another_thread_frees_makes_room<P: TestedProtocol>() {
         let mut number = 0;
         let mut keep = Some(send_kept);
         loop {
-            let message = match right.receiver.recv_timeout(Duration::from_millis(20)) {
-                // As many are held as may be.
-                Err(RecvError::TimedOut) if is_full.load(Ordering::Relaxed) && keep.is_some() => {
+            let message = match right.receiver.try_recv() {
+                Err(RecvError::Empty) if is_full.load(Ordering::Relaxed) => {
                     keep = None;
                     right.receiver.recv()
                 }
@@ -733,11 +742,15 @@ fn a_message_that_another_thread_frees_makes_room<P: TestedProtocol>() {
                 Ok(message) => {
                     assert_content(&message, 0, number, BYTES);
                     number += 1;
+                    looks.store(0, Ordering::Relaxed);
                     if let Some(keep) = &keep {
                         keep.send(message).unwrap();
                     }
                 }
-                Err(RecvError::TimedOut) => {}
+                Err(RecvError::Empty) => {
+                    looks.fetch_add(1, Ordering::Relaxed);
+                    std::thread::yield_now();
+                }
                 Err(end) => break assert_eq!(end, RecvError::Closed),
             }
         }
@@ -763,9 +776,11 @@ fn calls_after_the_end_know_what_was_acknowledged<P: TestedProtocol>() {
     assert_eq!(left.sender.flush(), Err(ended.clone()));
     assert_eq!(left.sender.try_send(b"more"), Err(ended.clone()));
     // Calls that look after the peer, which are some of those after a tick of the clock, and others.
-    let until = Instant::now() + Duration::from_millis(50);
-    while Instant::now() < until {
+    let (mut tick, mut ticks) = (host::time::tick(), 0);
+    while ticks < 8 {
         assert_eq!(left.sender.try_reserve(4).map(drop), Err(ended.clone()));
+        let now = host::time::tick();
+        (tick, ticks) = (now, ticks + u32::from(now != tick));
     }
     assert_eq!(left.sender.is_acked(first), Ok(true));
     assert_eq!(left.sender.wait_acked(first), Ok(()));

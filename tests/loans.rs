@@ -9,7 +9,7 @@ mod support;
 use rdma_conn::Common;
 use std::os::unix::net::UnixStream;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conn_core::control::Control;
 use conn_core::credit::{CreditError, CreditWire};
@@ -221,8 +221,9 @@ fn what_is_recalled_comes_back_with_the_next_call() {
                 send_one(&mut idle, &mut inbox, b"used");
                 assert_eq!(*inbox.recv().unwrap(), *b"used");
             }
-            let (mut held, mut sent, mut calls, mut last_news) = (0, 0, 0, Instant::now());
-            let mut wait = Duration::from_millis(300);
+            let (mut held, mut sent, mut calls) = (0, 0, 0);
+            // Looks without news, and how many of them before the next call.
+            let (mut looks, mut wait) = (0, 10_000);
             let mut kept = Vec::new();
             // All that can be lent, and its share.
             while held <= LENT {
@@ -231,18 +232,21 @@ fn what_is_recalled_comes_back_with_the_next_call() {
                 }
                 match inbox.try_recv() {
                     Ok(message) if message.peer() == Peer(1) => {
-                        (held, last_news) = (held + 1, Instant::now());
+                        (held, looks) = (held + 1, 0);
                         kept.push(message);
                     }
                     Ok(message) => assert_eq!(*message, *b"now and then"),
-                    Err(RecvError::Empty) => {}
+                    Err(RecvError::Empty) => {
+                        looks += 1;
+                        std::thread::yield_now();
+                    }
                     Err(e) => panic!("{e}"),
                 }
-                // Nothing more arrives without a call. (On a busy machine messages may still be on
-                // their way, and there is no room for another: each wait is twice as long.)
-                if last_news.elapsed() > wait {
+                // Nothing more arrives without a call. (Messages may still be on their way, and
+                // there is no room for another: the next call comes after twice as many looks.)
+                if looks > wait {
                     calls += u32::from(idle.try_send(b"now and then").is_ok());
-                    (last_news, wait) = (Instant::now(), 2 * wait);
+                    (looks, wait) = (0, 2 * wait);
                 }
             }
             assert!(calls < 8, "{reposting:?}: {calls} calls, and nothing was given back");

@@ -5,6 +5,7 @@
 //! The figures of the `batched` preset: 256 messages under way, signalled every 32nd,
 //! reposted and granted in 32s. What the driver would do in between (post, poll) is an
 //! opaque no-op.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 use std::{env, error::Error, hint::black_box};
 

@@ -5,13 +5,68 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(not(feature = "world"))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-#[cfg(not(feature = "world"))]
-pub use std::sync::OnceLock;
 
 #[cfg(feature = "world")]
 pub use crate::world::sync::{
-    Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
+
+/// A value that is set once. Its initialisation is not interrupted by other threads of a world.
+#[derive(Debug, Clone)]
+pub struct OnceLock<T>(std::sync::OnceLock<T>);
+
+impl<T> OnceLock<T> {
+    /// One that is not set.
+    #[must_use]
+    pub const fn new() -> OnceLock<T> {
+        OnceLock(std::sync::OnceLock::new())
+    }
+
+    /// The value, if it is set.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        self.0.get()
+    }
+
+    /// The value, made if it is not set.
+    #[inline]
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        match self.0.get() {
+            Some(value) => value,
+            None => crate::uninterrupted(|| self.0.get_or_init(make)),
+        }
+    }
+
+    /// Sets the value.
+    ///
+    /// # Errors
+    /// The value, if there is one.
+    #[inline]
+    pub fn set(&self, value: T) -> Result<(), T> {
+        self.0.set(value)
+    }
+
+    /// Waits until the value is set.
+    pub fn wait(&self) -> &T {
+        #[cfg(feature = "world")]
+        while self.0.get().is_none() && crate::world::here(|here| here.spin("spin", None)).is_some()
+        {
+        }
+        self.0.wait()
+    }
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> OnceLock<T> {
+        OnceLock::new()
+    }
+}
+
+impl<T> From<T> for OnceLock<T> {
+    fn from(value: T) -> OnceLock<T> {
+        OnceLock(std::sync::OnceLock::from(value))
+    }
+}
 
 /// Sets a flag when it is dropped, so also when its scope panics: threads that run until the flag
 /// is set do not keep the scope, which waits for them, from ending.

@@ -12,3 +12,4 @@
 //! all paths are taken: two ids in one leaf, two in different leaves, a drain that is
 //! too small for what it finds.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]

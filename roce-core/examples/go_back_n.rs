@@ -9,6 +9,7 @@
 //! device that drives these machines can have at most. A third number is the time in which the
 //! sender makes a packet, if it is faster than the line (or the receiver): packets then wait in a
 //! queue.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 use roce_core::oracle::line::{LineParams, LineSimulation, MESSAGE};
 

@@ -1,4 +1,5 @@
 //! Names the library for the dynamic linker, and gives the nodes that its symbols are versioned by.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 fn main() {
     let folder = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();

@@ -8,8 +8,8 @@
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::Once;
 
+use host::sync::OnceLock;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 /// Addresses that a child gets memory at. Mappings are used again and never freed, so that
@@ -37,10 +37,10 @@ fn mappings() -> impl Iterator<Item = &'static ForkMapping> {
 /// Lets children have memory of their own at these addresses, until
 /// [`forget`](ForkMapping::forget).
 pub(crate) fn fill_in(base: NonNull<c_void>, len: usize) -> &'static ForkMapping {
-    static HANDLER: Once = Once::new();
+    static HANDLER: OnceLock<()> = OnceLock::new();
     // Without memory for the handler a child that still uses the device dies of it.
     // SAFETY: the handler does what may be done in a child of a process with threads.
-    HANDLER.call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(in_the_child)) });
+    HANDLER.get_or_init(|| unsafe { _ = libc::pthread_atfork(None, None, Some(in_the_child)) });
     let mapping =
         mappings().find(|mapping| mapping.claim(base)).unwrap_or_else(|| ForkMapping::append(base));
     mapping.len.store(len, Ordering::Release);

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::other;
 use common::*;
@@ -35,7 +35,10 @@ struct Side {
 
 impl Side {
     fn new(text: &str, kind: ibv_qp_type) -> Side {
-        let net = wired::open(text);
+        Side::on(wired::open(text), kind)
+    }
+
+    fn on(net: Net, kind: ibv_qp_type) -> Side {
         let cq = net.cq(256);
         let qp = net.qp_of(kind, cq);
         let mut bytes = vec![0; BYTES];
@@ -69,7 +72,10 @@ impl Side {
 }
 
 fn pair(texts: [&str; 2], kind: ibv_qp_type) -> [Side; 2] {
-    let [a, b] = texts.map(|text| Side::new(text, kind));
+    connected(texts.map(|text| Side::new(text, kind)))
+}
+
+fn connected([a, b]: [Side; 2]) -> [Side; 2] {
     a.connect(&b, PATIENT);
     b.connect(&a, PATIENT);
     [a, b]
@@ -487,39 +493,64 @@ enum Ending {
 }
 
 /// Acknowledgements wait for what the program sends next: those of one that ends do not.
+fn acknowledges_and_ends([a, mut b]: [Side; 2], ending: Ending) {
+    let state = ibv_qp_attr_mask::IBV_QP_STATE;
+    assert_eq!(post_recv(b.qp, 7, &mut b.local(8, 8)), 0);
+    // The device sees that it is polled.
+    for _ in 0..1_000 {
+        assert!(b.net.poll_now(b.cq).is_empty());
+        host::thread::yield_now();
+    }
+    let mut from = a.local(8, 8);
+    let mut send = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED);
+    assert_eq!(post_send(a.qp, &mut send), 0);
+    assert_eq!(b.net.poll(b.cq, 1)[0].status, "SUCCESS");
+    let to = |qp_state| ibv_qp_attr { qp_state, ..Default::default() };
+    match ending {
+        Ending::Destroys => b.net.destroy_qp(b.qp),
+        Ending::Resets => {
+            assert_eq!(b.net.modify(b.qp, to(ibv_qp_state::IBV_QPS_RESET), state), 0);
+        }
+        Ending::Fails => {
+            assert_eq!(b.net.modify(b.qp, to(ibv_qp_state::IBV_QPS_ERR), state), 0);
+        }
+    }
+    assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS", "{ending:?}");
+    if ending == Ending::Destroys {
+        b.qp = b.net.qp_of(RC, b.cq);
+    }
+    a.close();
+    b.close();
+}
+
 #[test]
 fn a_message_is_acknowledged_although_its_queue_pair_ends() {
     for ending in [Ending::Destroys, Ending::Resets, Ending::Fails] {
         for _ in 0..20 {
-            let [a, mut b] = pair(["127.0.0.163", "127.0.0.164"], RC);
-            let state = ibv_qp_attr_mask::IBV_QP_STATE;
-            assert_eq!(post_recv(b.qp, 7, &mut b.local(8, 8)), 0);
-            // The device sees that it is polled.
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_millis(1) {
-                assert!(b.net.poll_now(b.cq).is_empty());
-            }
-            let mut from = a.local(8, 8);
-            let mut send = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut from, SIGNALED);
-            assert_eq!(post_send(a.qp, &mut send), 0);
-            assert_eq!(b.net.poll(b.cq, 1)[0].status, "SUCCESS");
-            let to = |qp_state| ibv_qp_attr { qp_state, ..Default::default() };
-            match ending {
-                Ending::Destroys => b.net.destroy_qp(b.qp),
-                Ending::Resets => {
-                    assert_eq!(b.net.modify(b.qp, to(ibv_qp_state::IBV_QPS_RESET), state), 0);
-                }
-                Ending::Fails => {
-                    assert_eq!(b.net.modify(b.qp, to(ibv_qp_state::IBV_QPS_ERR), state), 0);
-                }
-            }
-            assert_eq!(a.net.poll(a.cq, 1)[0].status, "SUCCESS", "{ending:?}");
-            if ending == Ending::Destroys {
-                b.qp = b.net.qp_of(RC, b.cq);
-            }
-            a.close();
-            b.close();
+            acknowledges_and_ends(pair(["127.0.0.163", "127.0.0.164"], RC), ending);
         }
+    }
+}
+
+/// There the thread of the device runs between any two polls, also on a machine that is busy.
+#[cfg(feature = "simulation")]
+#[test]
+fn a_message_is_acknowledged_although_its_queue_pair_ends_in_worlds() {
+    use host::world::{self, Limits, Nature};
+    use soft_rnic::{NetworkNature, WorldNetwork};
+    let endings = [Ending::Destroys, Ending::Resets, Ending::Fails];
+    for (ending, seed) in endings.into_iter().flat_map(|ending| [(ending, 0), (ending, 1)]) {
+        let (_, ended) = world::run(seed, Nature::default(), Limits::default(), move || {
+            let network = WorldNetwork::new(NetworkNature::default()).unwrap();
+            let devices = [1_u8, 2].map(|last| network.device([10, 0, 0, last].into()).unwrap());
+            let open =
+                || devices.each_ref().map(|device| Net::on(soft_rnic::table(), device.name()));
+            for _ in 0..20 {
+                let sides = open().map(|net| Side::on(net, RC));
+                acknowledges_and_ends(connected(sides), ending);
+            }
+        });
+        ended.unwrap_or_else(|failure| panic!("{ending:?}, seed {seed}: {failure}"));
     }
 }
 

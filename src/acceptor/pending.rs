@@ -74,6 +74,7 @@ impl PendingConnections {
     ///
     /// # Errors
     /// The operating system has nothing left to accept with. Pending connections are kept.
+    #[expect(clippy::disallowed_methods, reason = "the listener does not block")]
     pub(super) fn accept(&mut self, tcp: &TcpListener, poller: &Poller) -> io::Result<()> {
         while self.connections.len() <= MAX_PENDING {
             match tcp.accept() {

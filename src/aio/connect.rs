@@ -87,6 +87,7 @@ impl<P: Protocol> Listener<P> {
     ///
     /// # Errors
     /// As [`Listener::next`](crate::Listener::next).
+    #[expect(clippy::disallowed_methods, reason = "a runtime has it, which is in no world")]
     pub async fn next(&self) -> Result<Incoming<P>, ConnectError> {
         loop {
             if let Some(incoming) = self.listener.next_timeout(Duration::ZERO)? {

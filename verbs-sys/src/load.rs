@@ -1,7 +1,5 @@
 //! Loading rdma-core at run time, so that a program starts where it is missing.
 
-use std::sync::OnceLock;
-
 use crate::{Table, Verbs};
 
 /// Reasons why rdma-core could not be used.
@@ -40,8 +38,9 @@ pub enum LoadError {
 ///
 /// # Errors
 /// [`LoadError`], whose message says what to install.
+#[expect(clippy::disallowed_types, reason = "it is below `host`, and of no world")]
 pub fn load() -> Result<Table, LoadError> {
-    static LOADED: OnceLock<Result<Verbs, LoadError>> = OnceLock::new();
+    static LOADED: std::sync::OnceLock<Result<Verbs, LoadError>> = std::sync::OnceLock::new();
     let verbs = LOADED.get_or_init(|| open("libibverbs.so.1")).as_ref().map_err(Clone::clone)?;
     // SAFETY: libibverbs.so.1 is what the manual pages describe.
     Ok(unsafe { Table::new(verbs) })

@@ -117,6 +117,7 @@ fn limits(args: &Args, events: usize) -> Limits {
 
 /// Each case is played in a process of its own: the threads of a world that has failed stay, with
 /// what they hold.
+#[expect(clippy::disallowed_methods, reason = "outside of worlds")]
 fn make_smaller(args: &Args, case: &WorldCase) -> Result<ExitCode> {
     let start = host::time::now();
     let has_failed = |case: &WorldCase| -> Result<bool> {
@@ -218,6 +219,7 @@ fn run(args: &Args) -> Result<ExitCode> {
 
 /// Runs the seeds `share`, `share + jobs`, … in processes of their own; one that fails ends its
 /// process. `take` says whether that is enough.
+#[expect(clippy::disallowed_methods, reason = "outside of worlds")]
 fn share_of(
     args: &Args,
     share: u64,
@@ -269,6 +271,7 @@ fn this_program(args: &Args) -> Result<Command> {
     Ok(command)
 }
 
+#[expect(clippy::disallowed_methods, reason = "outside of worlds")]
 fn report(args: &Args, sum: &mut RunSummary, s: f64) -> Result<ExitCode> {
     sum.failed.sort_by_key(|line| line.seed);
     for line in &sum.failed {

@@ -39,6 +39,7 @@ pub(crate) enum SenderMeeting<P: Tuned> {
 }
 
 impl<P: Tuned> SenderMeeting<P> {
+    #[expect(clippy::disallowed_methods, reason = "the backlog answers")]
     pub(crate) fn for_case(case: &WorldCase) -> SenderMeeting<P> {
         let Some(strangers) = case.strangers else { return SenderMeeting::Within };
         let listener = Listener::bind("127.0.0.1:0").expect("a port");

@@ -1,5 +1,6 @@
-//! Faults that are planted into the code: each is found within a given number of seeds, and its
-//! case shrinks.
+//! Faults that are planted into the code: each is found within a given number of seeds, by a promise that
+//! it breaks, and its case shrinks. A fault of one connection, or of one device, is searched for in the
+//! worlds of that one.
 //!
 //! Only on soft0: worlds make devices of their own.
 
@@ -14,8 +15,13 @@ fn worlds(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_worlds")).args(args).output().expect("it runs")
 }
 
-/// Its process is its own, because threads of a world that has failed stay.
-fn finds(plant: &str, only: &[&str]) {
+/// What a world that has failed prints of the reason.
+fn reason(text: &str) -> &str {
+    text.split_once("\nfailed: ").map(|(_, reason)| reason).expect("a reason")
+}
+
+/// Its process is its own, because threads of a world that has failed stay. It fails by one of the `promises`.
+fn finds(plant: &str, only: &[&str], promises: &[&str]) {
     let seeds = SEEDS.to_string();
     let found = worlds(&[&["--first", "--seeds", &seeds, "--plant", plant], only].concat());
     let text = String::from_utf8_lossy(&found.stdout);
@@ -28,30 +34,46 @@ fn finds(plant: &str, only: &[&str]) {
         text.split("--case '").nth(1).and_then(|case| case.split('\'').next()).expect("the case");
     println!("{plant}: {}; {steps} steps: {case}", text.lines().next().unwrap_or_default());
     assert!(steps <= STEPS, "{text}");
-    assert!(!worlds(&["--quiet", "--plant", plant, "--case", case]).status.success(), "it repeats");
+    let again = worlds(&["--plant", plant, "--case", case]);
+    assert!(!again.status.success(), "it repeats");
+    let again = String::from_utf8_lossy(&again.stdout);
+    let reason = reason(&again);
+    assert!(promises.iter().any(|promise| reason.contains(promise)), "{promises:?}: {reason}");
     assert!(worlds(&["--quiet", "--case", case]).status.success(), "fails without it: {case}");
 }
 
 macro_rules! each_is_found {
-    ($($name:ident: $plant:literal, $only:expr;)+) => {
+    ($($name:ident: $plant:literal, $only:expr, $promises:expr;)+) => {
         $(#[test]
         fn $name() {
-            finds($plant, &$only);
+            finds($plant, &$only, &$promises);
         })+
     };
 }
 
+/// Nothing ends a wait, or only a keepalive of a day.
+const HANGS: [&str; 3] = ["nothing ends a wait", "no end after", "its timeout was"];
+/// The end of a connection that the case does not explain.
+const ENDS: [&str; 2] = ["as the receiver sees it: ", " ended: "];
+/// Messages that are not those that were sent.
+const DIFFERS: [&str; 3] = ["content of message", "length of message", "messages of sender"];
+
 each_is_found! {
-    a_credit_too_many: "extra-credit", ["--protocol", "send-recv"];
-    a_free_twice: "double-free", ["--protocol", "send-recv"];
-    a_wake_up_left_out: "lost-wakeup", [];
-    a_tail_published_before_its_bytes: "early-tail", ["--protocol", "buffered-read"];
-    an_acknowledgement_early: "early-ack", ["--protocol", "direct-read"];
-    a_psn_window_off_by_one: "psn-window", ["--world", "wired"];
-    a_probe_never_sent: "skipped-probe", ["--protocol", "send-recv"];
-    a_goodbye_lost: "lost-goodbye", ["--protocol", "shared-write"];
-    a_deadline_ignored: "ignored-deadline", [];
-    an_order_of_two_locks: "lock-order", [];
-    a_leaked_queue_pair: "leaked-queue-pair", [];
-    a_read_beyond_the_ring: "read-beyond-ring", ["--protocol", "buffered-read"];
+    a_credit_too_many: "extra-credit", ["--protocol", "send-recv"],
+        ["a completion for no request", "receivers were not ready"];
+    a_free_twice: "double-free", ["--protocol", "send-recv"],
+        ["a completion for no request", "receivers were not ready", ENDS[0], ENDS[1], DIFFERS[0]];
+    a_wake_up_left_out: "lost-wakeup", [], HANGS;
+    a_tail_published_before_its_bytes: "early-tail", ["--protocol", "buffered-read"],
+        ["malformed record", "impossible tail", DIFFERS[0], DIFFERS[1], DIFFERS[2]];
+    an_acknowledgement_early: "early-ack", ["--protocol", "direct-read"], DIFFERS;
+    a_psn_window_off_by_one: "psn-window", ["--world", "wired"],
+        [DIFFERS[0], DIFFERS[1], DIFFERS[2], ENDS[0], ENDS[1], "close of sender", HANGS[0], HANGS[1]];
+    a_probe_never_sent: "skipped-probe", ["--protocol", "send-recv"], ["the bound is", HANGS[1]];
+    a_goodbye_lost: "lost-goodbye", ["--protocol", "shared-write"],
+        ["the bound is", ENDS[0], DIFFERS[2], "close of sender"];
+    a_deadline_ignored: "ignored-deadline", [], ["its timeout was", HANGS[0], HANGS[1]];
+    an_order_of_two_locks: "lock-order", [], ["waits for a lock", HANGS[0], HANGS[1]];
+    a_leaked_queue_pair: "leaked-queue-pair", [], ["not given back: [(\"queue pairs\""];
+    a_read_beyond_the_ring: "read-beyond-ring", ["--protocol", "buffered-read"], ENDS;
 }

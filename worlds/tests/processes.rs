@@ -31,9 +31,16 @@ fn connections_between_processes_keep_their_promises() {
     }
 }
 
+/// Connections with ends in several processes. All members of a group are of one: where that is killed, no member
+/// remains to notice it.
+fn between_processes() -> impl Iterator<Item = CaseProtocol> {
+    let all = CaseProtocol::value_variants().iter().copied();
+    all.filter(|connection| *connection != CaseProtocol::Multicast)
+}
+
 #[test]
 fn the_end_of_a_killed_process_is_noticed() {
-    for &connection in CaseProtocol::value_variants() {
+    for connection in between_processes() {
         for (process, at_us) in [(0, 30), (1, 30), (0, 400), (1, 400)] {
             let case = WorldCase::draw(at_us, Some(connection), Some(DeviceKind::Process));
             let keepalive_ms = case.settings.keepalive_ms.min(1000);
@@ -51,9 +58,7 @@ fn the_end_of_a_killed_process_is_noticed() {
 #[test]
 fn a_dead_sender_is_missed_while_another_one_sends() {
     let pause = |us| [SendStep::Sleep(us), SendStep::Send(8)];
-    for &connection in
-        CaseProtocol::value_variants().iter().filter(|it| **it != CaseProtocol::Multicast)
-    {
+    for connection in between_processes() {
         // Threads that poll take many steps.
         for (wait, keepalive_ms) in
             [(WaitKind::Block, 200), (WaitKind::Adaptive, 200), (WaitKind::Spin, 20)]
@@ -96,9 +101,7 @@ fn a_dead_sender_is_missed_while_another_one_sends() {
 #[test]
 fn a_process_that_is_stopped_is_waited_for() {
     let for_us = 300_000;
-    for &connection in
-        CaseProtocol::value_variants().iter().filter(|it| **it != CaseProtocol::Multicast)
-    {
+    for connection in between_processes() {
         for (process, at_us) in [(0, 84), (1, 84), (0, 400), (1, 400)] {
             let case = WorldCase::draw(at_us, Some(connection), Some(DeviceKind::Process));
             let strangers = Some(Strangers { count: 0, are_awaited: false });

@@ -1,4 +1,4 @@
-//! Checks that most changes need: minutes, where the gate takes most of an hour.
+//! Checks that most changes need: minutes, where the gate takes up to 40.
 
 use std::time::Instant;
 

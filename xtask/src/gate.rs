@@ -84,7 +84,7 @@ const STEPS: &[GateStep] = &[
         &["cargo xtask vm gate --whole --limit 6000"],
     )
     .beside(),
-    step("lane apart", Gate, 30, &["cargo xtask lane apart --gate"]),
+    step("lane apart", Gate, 75, &["cargo xtask lane apart --gate"]),
     step("lane distant", Gate, 30, &["cargo xtask lane distant --gate"]),
     step("lane wired", Gate, 50, &["cargo xtask lane wired --gate"]),
     step("lane apart, whole", Full, 260, &["cargo xtask lane apart"]),

@@ -40,6 +40,11 @@ impl MetadataTarget {
     pub(crate) fn is_test(&self) -> bool {
         self.kind.iter().any(|kind| kind == "test")
     }
+
+    /// Reports whether it is one file beside sources of others.
+    pub(crate) fn is_script_or_example(&self) -> bool {
+        self.kind.iter().any(|kind| kind == "custom-build" || kind == "example")
+    }
 }
 
 /// Message of cargo about an artifact that it has made.

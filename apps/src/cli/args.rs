@@ -38,7 +38,7 @@ pub(crate) struct Args {
 }
 
 fn long_version() -> &'static str {
-    static LINE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    static LINE: host::sync::OnceLock<String> = host::sync::OnceLock::new();
     LINE.get_or_init(rdma_conn::build::summary)
 }
 

@@ -5,7 +5,6 @@
 //! other function is.
 
 use core::ffi::{c_char, c_int, c_void};
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use soft_rnic::Uncancelled;
@@ -47,8 +46,9 @@ fn list_roce() {
     }
 }
 
+#[expect(clippy::disallowed_types, reason = "it is of no world")]
 pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
-    static FIRST: Once = Once::new();
+    static FIRST: std::sync::Once = std::sync::Once::new();
     static PROCESS: AtomicU32 = AtomicU32::new(0);
     let _uncancelled = Uncancelled::new();
     let process = std::process::id();

@@ -4,9 +4,9 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::sync::{Arc, Once, Weak};
+use std::sync::{Arc, Weak};
 
-use host::sync::Mutex;
+use host::sync::{Mutex, OnceLock};
 
 use crate::enums::{NamedEnum, named_enum};
 use crate::per_process::{PerProcess, variable};
@@ -119,9 +119,9 @@ pub(crate) fn reserve_exit() {
 
 fn act_at_exit() {
     // A child of fork has its parent's handler.
-    static REGISTERED: Once = Once::new();
+    static REGISTERED: OnceLock<()> = OnceLock::new();
     // SAFETY: the function stays: the library is never unloaded.
-    REGISTERED.call_once(|| _ = unsafe { libc::atexit(at_exit) });
+    REGISTERED.get_or_init(|| _ = unsafe { libc::atexit(at_exit) });
 }
 
 /// Returns the choice of the environment.

@@ -1,7 +1,9 @@
 //! The plan of this process, if its environment has one.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
+
+use host::sync::OnceLock;
 
 use crate::per_process::{PerProcess, variable};
 
@@ -51,11 +53,11 @@ extern "C" fn at_exit() {
 /// a seed that had to be drawn.
 pub(crate) fn injector() -> Option<Arc<Injector>> {
     // A child of fork has its parent's handler.
-    static REGISTERED: Once = Once::new();
+    static REGISTERED: OnceLock<()> = OnceLock::new();
     let text = variable(VARIABLE)?;
     INJECTOR.get_or_make(|_| {
         // SAFETY: the function stays: the library is never unloaded.
-        REGISTERED.call_once(|| _ = unsafe { libc::atexit(at_exit) });
+        REGISTERED.get_or_init(|| _ = unsafe { libc::atexit(at_exit) });
         read(&text.to_string_lossy()).map(Arc::new)
     })
 }

@@ -11,9 +11,8 @@
 //! in no sealed memory file.
 
 use core::sync::atomic::AtomicU64;
-use std::sync::LazyLock;
 
-use host::sync::Mutex;
+use host::sync::{Mutex, OnceLock};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 use verbs_sys::*;
@@ -125,7 +124,7 @@ pub(crate) fn bring(pieces: &[MemSpan<'_>], is_written: bool) -> bool {
 /// [`bring`] of `addr .. addr + len`.
 pub(crate) fn bring_at(addr: usize, len: usize, is_written: bool) -> Result<(), Errno> {
     match is_written {
-        _ if !*CAN_ASK => Ok(()),
+        _ if !can_ask() => Ok(()),
         false => populate(addr, len, Advice::LinuxPopulateRead),
         true => populate(addr, len, Advice::LinuxPopulateWrite),
     }
@@ -137,12 +136,16 @@ pub(crate) fn is_writable(addr: usize) -> bool {
     bring_at(addr, 1, true) != Err(Errno::INVAL)
 }
 
-static CAN_ASK: LazyLock<bool> = LazyLock::new(|| {
-    let page = core::ptr::without_provenance_mut(0);
-    let advice = Advice::LinuxPopulateWrite;
-    // SAFETY: no memory, of which nothing is asked but whether the advice is known.
-    unsafe { madvise(page, 0, advice) }.is_ok()
-});
+/// Reports whether the kernel knows the advice.
+fn can_ask() -> bool {
+    static CAN_ASK: OnceLock<bool> = OnceLock::new();
+    *CAN_ASK.get_or_init(|| {
+        let page = core::ptr::without_provenance_mut(0);
+        let advice = Advice::LinuxPopulateWrite;
+        // SAFETY: no memory, of which nothing is asked but whether the advice is known.
+        unsafe { madvise(page, 0, advice) }.is_ok()
+    })
+}
 
 fn populate(addr: usize, len: usize, advice: Advice) -> Result<(), Errno> {
     let within = addr % rustix::param::page_size();
@@ -166,7 +169,7 @@ pub(crate) fn can_copy() -> bool {
 /// Reports whether regions may be on demand for every use. (Those that only READs land in need no
 /// more than [`can_copy`].)
 pub(crate) fn is_supported() -> bool {
-    *CAN_ASK && can_copy()
+    can_ask() && can_copy()
 }
 
 /// Changes a word of on-demand memory, and returns what was there. The kernel has no such access:

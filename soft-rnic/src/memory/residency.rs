@@ -6,15 +6,19 @@
 //! do nothing for that.
 
 use std::os::fd::OwnedFd;
-use std::sync::LazyLock;
 
+use host::sync::OnceLock;
 use rustix::fs::{Mode, OFlags};
 
 /// The kernel's table of this process's pages: eight bytes each.
-static PAGES: LazyLock<Option<OwnedFd>> = LazyLock::new(|| {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    rustix::fs::open("/proc/self/pagemap", flags, Mode::empty()).ok()
-});
+fn pages() -> Option<&'static OwnedFd> {
+    static PAGES: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let open = || {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::open("/proc/self/pagemap", flags, Mode::empty()).ok()
+    };
+    PAGES.get_or_init(open).as_ref()
+}
 
 const ENTRY: usize = size_of::<u64>();
 /// Entries that are read at once.
@@ -32,7 +36,7 @@ pub(crate) fn are_present(addr: usize, len: usize, is_written: bool) -> Option<b
         let n = AT_ONCE.min(end - next);
         let entries = &mut entries[..n * ENTRY];
         // (That of the standard library is a cancellation point.)
-        let read = rustix::io::pread(PAGES.as_ref()?, &mut *entries, (next * ENTRY) as u64);
+        let read = rustix::io::pread(pages()?, &mut *entries, (next * ENTRY) as u64);
         if read != Ok(entries.len()) {
             return None;
         }

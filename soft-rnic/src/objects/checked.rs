@@ -1,8 +1,9 @@
 //! Reports of the objects of a checked process to its checker.
 
 use core::ops::Range;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
+use host::sync::OnceLock;
 use rustix::io::Errno;
 use verbs_sys::*;
 
@@ -268,8 +269,8 @@ fn print(spans: &[MemSpan<'_>], len: usize) -> Print {
         Ok(print) => Ok(Some(print)),
         Err((bytes, Errno::FAULT)) => Err(bytes),
         Err((_, refused)) => {
-            static SAID: Once = Once::new();
-            SAID.call_once(|| {
+            static SAID: OnceLock<()> = OnceLock::new();
+            SAID.get_or_init(|| {
                 write(&format!(
                     "buffers are not compared: process_vm_writev is refused: {refused}"
                 ));

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use host::sync::{Mutex, MutexGuard, OnceLock, RwLock};
 use rustix::io::Errno;
@@ -345,11 +345,12 @@ impl DeviceRegistry {
         if list.0 != process {
             let own = vec![Device::new(DEFAULT_NAME, 0, ExecutionMode::Synchronous)];
             core::mem::forget(core::mem::replace(&mut *list, (process, own)));
-            static NOTICES: Once = Once::new();
+            static NOTICES: OnceLock<()> = OnceLock::new();
             // Without memory for the handler, what a child posts is lost.
             // SAFETY: the handler takes locks that are free, or none, and stores integers.
-            NOTICES
-                .call_once(|| unsafe { _ = libc::pthread_atfork(None, None, Some(in_the_child)) });
+            NOTICES.get_or_init(|| unsafe {
+                _ = libc::pthread_atfork(None, None, Some(in_the_child))
+            });
         }
         RegistryGuard(list)
     }

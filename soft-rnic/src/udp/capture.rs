@@ -21,9 +21,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
-use host::sync::{Condvar, Mutex};
+use host::sync::{Condvar, Mutex, OnceLock};
 use rustix::fs::{FlockOperation, flock};
 
 use super::outbox::Marks;
@@ -114,9 +114,9 @@ impl Capture {
         });
         let writer = Arc::clone(&shared);
         let writer = Some(host::thread::spawn("soft-rnic-pcap", move || writer.run())?);
-        static AT_EXIT: Once = Once::new();
+        static AT_EXIT: OnceLock<()> = OnceLock::new();
         // SAFETY: the function stays: the library is never unloaded.
-        AT_EXIT.call_once(|| _ = unsafe { libc::atexit(at_exit) });
+        AT_EXIT.get_or_init(|| _ = unsafe { libc::atexit(at_exit) });
         ALL.lock().push(Arc::clone(&shared));
         Ok(Capture { shared, writer })
     }
@@ -255,6 +255,7 @@ extern "C" fn at_exit() {
 }
 
 /// Opens the file, which is empty then.
+#[expect(clippy::disallowed_methods, reason = "the lock is tried only")]
 fn open(path: &Path) -> io::Result<File> {
     // It has the data of others.
     let mut file = OpenOptions::new()

@@ -106,6 +106,7 @@ impl UdpPort {
     }
 
     /// Drops the received packets.
+    #[expect(clippy::disallowed_methods, reason = "by `DONTWAIT`")]
     fn drop_stale(&self) {
         for _ in 0..STALE {
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;

@@ -182,6 +182,7 @@ impl PacketInbox {
     }
 
     /// Takes up to `N` datagrams or runs; returns their number.
+    #[expect(clippy::disallowed_methods, reason = "by `MSG_DONTWAIT`")]
     fn take<const N: usize>(&mut self, port: &UdpPort) -> Result<usize, Errno> {
         #[cfg(feature = "simulation")]
         if let Some(endpoint) = &port.endpoint {

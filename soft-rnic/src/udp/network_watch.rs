@@ -49,6 +49,7 @@ impl NetworkWatch {
     ///
     /// # Errors
     /// What the system says.
+    #[expect(clippy::disallowed_methods, reason = "by `DONTWAIT`")]
     pub(crate) fn has_changed(&self) -> Result<bool, Errno> {
         let mut has_changed = false;
         for _ in 0..MESSAGES {

@@ -386,6 +386,7 @@ impl PacketOutbox {
 
     /// Sends these runs, of which there are `N` at most; how many the kernel has taken, at least
     /// one.
+    #[expect(clippy::disallowed_methods, reason = "the socket does not block")]
     fn send_runs<const N: usize>(
         &self,
         port: &UdpPort,

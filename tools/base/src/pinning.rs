@@ -1,8 +1,7 @@
 //! Processors that the threads of this process run on (`--cpu`).
 
-use std::sync::OnceLock;
-
 use anyhow::Context;
+use host::sync::OnceLock;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::outcome::{CommandResult, usage};

@@ -32,6 +32,7 @@ pub enum Ran {
 ///
 /// # Errors
 /// The system cannot run it, or it printed what is no result.
+#[expect(clippy::disallowed_methods, reason = "runs are processes of the host")]
 pub fn once<W: AsRef<OsStr>>(words: &[W]) -> Result<Ran> {
     // This build, also where another one has taken its place on disk.
     let mut command = Command::new("/proc/self/exe");

@@ -14,12 +14,11 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Once;
 
 use anyhow::{Context, Result, bail, ensure};
 use base::outcome::{CommandError, usage};
 use base::remark;
-use host::sync::Mutex;
+use host::sync::{Mutex, OnceLock};
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, fchmod, flock, fstat, linkat,
     mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat, unlinkat,
@@ -345,6 +344,7 @@ impl DirectoryEntry {
         self.open_or_make_partial()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the lock is tried only")]
     fn open_or_make_partial(&self) -> Result<(File, FileClaim)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
@@ -356,8 +356,8 @@ impl DirectoryEntry {
         match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Err(e @ Errno::WOULDBLOCK) => return Err(e).context(BUSY),
             Err(e) => {
-                static SAID: Once = Once::new();
-                SAID.call_once(|| remark!("the file system has no locks ({e}): {ONE_AT_A_TIME}"));
+                static SAID: OnceLock<()> = OnceLock::new();
+                SAID.get_or_init(|| remark!("the file system has no locks ({e}): {ONE_AT_A_TIME}"));
             }
             Ok(()) => {}
         }

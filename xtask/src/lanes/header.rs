@@ -12,7 +12,7 @@
 
 use anyhow::{Result, bail, ensure};
 
-use super::lane::{LANES, SHOWN_BY_WORLDS};
+use super::lane::{LANES, SUBJECTS, TestSubject};
 
 /// Requirements that a test program states.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct TestHeader {
     not: Vec<Lanes>,
     also: Vec<Lanes>,
     alone: Vec<Lanes>,
-    pub(super) shows: Option<&'static str>,
+    pub(super) shows: Option<&'static TestSubject>,
 }
 
 /// Lanes, and the reason that the program gives.
@@ -69,9 +69,11 @@ impl TestHeader {
         } else if let Some(rest) = line.strip_prefix("Alone on ") {
             self.alone.push(Lanes::parse(rest)?);
         } else if let Some(rest) = line.strip_prefix("Shows: ") {
-            let known =
-                SHOWN_BY_WORLDS.iter().find(|subject| **subject == rest.trim_end_matches('.'));
-            let Some(subject) = known else { bail!("subjects are {}", SHOWN_BY_WORLDS.join(", ")) };
+            let known = SUBJECTS.iter().find(|subject| subject.name == rest.trim_end_matches('.'));
+            let Some(subject) = known else {
+                let names: Vec<&str> = SUBJECTS.iter().map(|subject| subject.name).collect();
+                bail!("subjects are {}", names.join(", "))
+            };
             ensure!(self.shows.replace(subject).is_none(), "a program shows one subject");
         }
         Ok(())

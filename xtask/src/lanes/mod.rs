@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::{Table, presets};
 
+use lane::TestSubject;
 pub(crate) use lane::{LANES, Lane, RXE0};
 use programs::TestSource;
 pub(crate) use programs::build;
@@ -22,9 +23,12 @@ use runner::{LanePlan, LaneProgram};
 
 impl Lane {
     fn keeps_out(&self, source: &TestSource, gate: bool) -> Option<String> {
-        let by_gate = source.header.shows.filter(|it| gate && self.not_in_gate.contains(it));
-        let reason = source.header.keeps_out(self.name, self.is_opt_in);
-        reason.or_else(|| by_gate.map(|it| format!("left to `cargo xtask full`: it shows {it}")))
+        let has = |it: &TestSubject| self.is_opt_in || it.gate.contains(&self.name);
+        let by_gate = source.header.shows.filter(|it| gate && !has(it));
+        let left = |it: &TestSubject| {
+            format!("left to `cargo xtask full`: it shows {}: {}", it.name, it.reason)
+        };
+        source.header.keeps_out(self.name, self.is_opt_in).or_else(|| by_gate.map(left))
     }
 }
 

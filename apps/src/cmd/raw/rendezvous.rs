@@ -129,6 +129,7 @@ impl ClientListener {
     }
 
     /// Accepts pending connections, as far as there are places, and one more.
+    #[expect(clippy::disallowed_methods, reason = "the listener does not block")]
     fn let_in(&mut self) -> std::io::Result<()> {
         while self.pending.len() <= PLACES {
             match self.tcp.accept() {

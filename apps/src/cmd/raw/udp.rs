@@ -169,6 +169,7 @@ impl MeasurementRequest<'_> {
 }
 
 /// Accepts the next stream, unless a signal arrives.
+#[expect(clippy::disallowed_methods, reason = "the listener does not block")]
 fn accept(tcp: &TcpListener) -> Result<TcpStream> {
     loop {
         signals::go_on()?;

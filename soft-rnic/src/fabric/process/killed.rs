@@ -20,6 +20,7 @@ impl PeerProcesses {
 impl Device {
     /// Ends the process of this device for all others: it executes nothing for them any more, and
     /// its connections hang up. Its own queue pairs lose their peers.
+    #[expect(clippy::disallowed_methods, reason = "the listener does not block")]
     pub(crate) fn kill(self: &Arc<Device>) {
         let Some((peers, here)) = self.peers.as_ref().and_then(|p| Some((p, p.claimed()?))) else {
             return;

@@ -318,6 +318,23 @@ fn an_acknowledged_send_completes_before_later_packets() {
     assert_eq!(rig.completed(), [(1, SUCCESS)]);
 }
 
+/// A program that sees the last completion finds the queue pair drained: both come under one lock, and not behind the
+/// batch of packets.
+#[test]
+fn an_acknowledgement_that_completes_all_ends_a_drain() {
+    use ibv_qp_attr_mask as Mask;
+    let rig = Rig::on(without_thread("127.0.0.248"), "127.0.0.249");
+    rig.post_send(1);
+    assert_eq!(rig.sent(), Opcode::RcSendOnly);
+    let mut attr = none();
+    (attr.qp_state, attr.en_sqd_async_notify) = (ibv_qp_state::IBV_QPS_SQD, 1);
+    rig.modify(&mut attr, Mask::IBV_QP_STATE | Mask::IBV_QP_EN_SQD_ASYNC_NOTIFY);
+    assert!(rig.object.sq.lock().draining);
+    rig.take(&rig.ack(0));
+    assert_eq!(rig.completed(), [(1, SUCCESS)]);
+    assert!(!rig.object.sq.lock().draining);
+}
+
 #[test]
 fn the_rnr_timer_of_a_connection_that_works_can_change() {
     let rig = Rig::new("127.0.0.115", "127.0.0.116");

@@ -14,6 +14,7 @@ use host::sync::OnceLock;
 const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
 
+#[expect(clippy::disallowed_methods, reason = "it waits for no thread that has no processor")]
 fn membarrier(command: libc::c_int) -> bool {
     // SAFETY: the call touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }

@@ -61,6 +61,7 @@ impl Liveness {
     /// From now on the word says whether the calling thread lives. The thread locks no robust mutex
     /// of the C library: this takes the place of the library's list. Where the system has no
     /// such lists the word stays 0.
+    #[expect(clippy::disallowed_methods, reason = "it does not wait")]
     pub(crate) fn begin(&self) {
         if host::is_in_world() {
             // The thread of a device that is killed may have begun, or not.

@@ -6,8 +6,8 @@
 //! they were set up.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::LazyLock;
 
+use host::sync::OnceLock;
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
@@ -95,20 +95,23 @@ fn open() -> Result<OwnedFd, Errno> {
     rustix::fs::open(MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// True if the kernel answers `PROCMAP_QUERY`.
-static ANSWERS: LazyLock<bool> = LazyLock::new(|| {
-    let own = 0_u8;
-    let at = (&raw const own).addr() as u64;
-    let mut query = Query { size: size_of::<Query>() as u64, at, ..Query::default() };
-    open().and_then(|maps| ask(&maps, &mut query)).is_ok()
-});
+/// Reports whether the kernel answers `PROCMAP_QUERY`.
+fn answers() -> bool {
+    static ANSWERS: OnceLock<bool> = OnceLock::new();
+    *ANSWERS.get_or_init(|| {
+        let own = 0_u8;
+        let at = (&raw const own).addr() as u64;
+        let mut query = Query { size: size_of::<Query>() as u64, at, ..Query::default() };
+        open().and_then(|maps| ask(&maps, &mut query)).is_ok()
+    })
+}
 
 /// Reports whether all mappings of `addr .. addr + len` may be written.
 ///
 /// # Errors
 /// The kernel cannot be asked; the list of all mappings would be read too slowly.
 pub(crate) fn are_writable(addr: u64, len: u64) -> Result<bool, Errno> {
-    if !*ANSWERS {
+    if !answers() {
         return Err(Errno::NOSYS);
     }
     let (maps, end) = (open()?, addr.saturating_add(len));

@@ -43,6 +43,7 @@ impl MarkerProbe {
 
     /// Reports whether the process in a slot takes part, if there is one. Any user can have the
     /// marker of a slot that no process has: the process that has the slot is asked when it is met.
+    #[expect(clippy::disallowed_methods, reason = "the socket does not block")]
     pub(crate) fn sees(&mut self, names: &SocketNames, slot: u32) -> Result<bool, Errno> {
         match connect(&self.0, &names.marker(slot)?) {
             Ok(()) => {

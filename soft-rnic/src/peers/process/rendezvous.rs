@@ -315,6 +315,7 @@ impl ProcessRendezvous {
     }
 
     /// Accepts connections, so many that other work has its turn.
+    #[expect(clippy::disallowed_methods, reason = "the listener does not block")]
     fn accept(&mut self, here: &LocalProcess) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         self.has_unaccepted = true;
@@ -380,6 +381,7 @@ impl ProcessRendezvous {
 
 /// Introduces this process to the one in a slot; `None` if no process is there that would hear
 /// it, or if that one is not wanted.
+#[expect(clippy::disallowed_methods, reason = "the socket does not block")]
 fn call(
     here: &LocalProcess,
     slot: u32,

@@ -99,6 +99,7 @@ pub(crate) fn ask(names: &SocketNames, own: u32) -> Result<Option<Vec<OwnedFd>>,
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the socket does not block")]
 fn ask_one(names: &SocketNames, slot: u32) -> Result<AskedMember, Errno> {
     let socket = new_socket()?;
     connect(&socket, &names.slot(slot)?)?;
@@ -135,6 +136,7 @@ fn await_answer(asked: &mut Vec<AskedMember>, limit: Duration) -> Option<Vec<Own
     None
 }
 
+#[expect(clippy::disallowed_methods, reason = "the socket does not block")]
 fn answer_of(socket: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> {
     let mut bytes = [0; QUESTION.len() + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SHARED))];
@@ -191,6 +193,7 @@ enum Holder {
 }
 
 /// Waits until the holder of a name lets go, which cuts off those that wait in its queue.
+#[expect(clippy::disallowed_methods, reason = "the socket does not block")]
 fn await_holder(name: &SocketAddrUnix, end: Instant) -> Result<Holder, TurnError> {
     let waiting = new_socket()?;
     match connect(&waiting, name) {

@@ -137,6 +137,7 @@ impl<N> ControlChannel<N> {
     }
 
     /// Reports whether the other end is there, at a time when it says nothing.
+    #[expect(clippy::disallowed_methods, reason = "by `DONTWAIT`")]
     pub fn is_there(&self) -> bool {
         let peeked = recv(&self.stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         // No byte is the end of the stream.
@@ -192,6 +193,7 @@ impl<N: Serialize + DeserializeOwned> ControlChannel<N> {
     }
 
     /// The next control message, if it has begun.
+    #[expect(clippy::disallowed_methods, reason = "by `DONTWAIT`")]
     pub fn heard(&mut self) -> Result<Option<N>> {
         let mut first = [0];
         let read = recv(&self.stream, &mut first, RecvFlags::DONTWAIT);

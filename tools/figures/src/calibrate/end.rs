@@ -1,9 +1,9 @@
 //! An end of the measured queue pairs.
 
-use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use host::sync::OnceLock;
 use rdma_conn::device::Device;
 use rdma_conn::verbs_safe::{
     CompletionBatch, CompletionQueue, ConnectAttr, CqConfig, Gid, Mapping, Mtu, QpControl,

@@ -269,6 +269,7 @@ impl Prober {
 }
 
 /// Returns the network's error for packets to the peer, if any: only a connected socket gets it.
+#[expect(clippy::disallowed_methods, reason = "it asks the network of the host")]
 fn refusal(own: SocketAddr, peer: SocketAddr) -> Option<ErrorKind> {
     let socket = UdpSocket::bind((own.ip(), 0)).ok()?;
     let said = |result: std::io::Result<usize>| result.err().map(|error| error.kind());

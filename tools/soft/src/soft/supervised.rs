@@ -125,6 +125,7 @@ fn pass(mut signals: SignalsInfo<WithRawSiginfo>, running: &RunningProgram) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "it waits for a process of the host")]
 fn wait(child: &mut Child, running: &RunningProgram) -> io::Result<ExitStatus> {
     let ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     let program = Pid::from_child(child);

@@ -9,9 +9,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
-use std::sync::OnceLock;
 
-use host::sync::Mutex;
+use host::sync::{Mutex, OnceLock};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};

@@ -10,7 +10,7 @@ fn a_header_says_which_lanes_the_program_fits() {
     assert_eq!(header.keeps_out("rxe0", false).as_deref(), Some("slow"));
     assert_eq!(header.keeps_out("wired", false), None);
     assert_eq!(header.keeps_out("roce", true), None);
-    assert_eq!(header.shows, Some("death"));
+    assert_eq!(header.shows.map(|subject| subject.name), Some("death"));
     let own = TestHeader::parse("//! Only on soft0: simulated.").unwrap();
     assert_eq!(own.keeps_out("soft0", false), None);
     assert_eq!(own.keeps_out("wired", false).as_deref(), Some("simulated"));

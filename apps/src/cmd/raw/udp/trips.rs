@@ -19,6 +19,7 @@ const WARM_UP: u64 = 1_000;
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Sends first, and measures.
+#[expect(clippy::disallowed_methods, reason = "the socket does not block")]
 pub(super) fn lead(
     plan: &UdpPlan,
     socket: &GsoSocket,
@@ -67,6 +68,7 @@ pub(super) fn lead(
 }
 
 /// Answers, until the other end has done.
+#[expect(clippy::disallowed_methods, reason = "the socket does not block")]
 pub(super) fn follow(
     plan: &UdpPlan,
     socket: &GsoSocket,

@@ -111,6 +111,7 @@ pub(super) enum RendezvousMessage {
 }
 
 /// Reads the message of a connection; `EAGAIN` if there is none yet.
+#[expect(clippy::disallowed_methods, reason = "the socket does not block")]
 pub(super) fn read(socket: &OwnedFd) -> Result<RendezvousMessage, Errno> {
     let mut bytes = [0; 8 * WORDS + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
