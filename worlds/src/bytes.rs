@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use host::sync::Mutex;
 use host::{thread, time, world};
+use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::io::{ByteReader, ByteWriter};
 
 use crate::case::{RecvStep, SendStep, SenderEnding, WorldCase};
-use crate::checks::{content, unnamed, us};
-use crate::meet::{SenderMeeting, inbox};
+use crate::checks::{content, may_be_lost, may_end, may_fail_alone, may_miss_answer, unnamed, us};
+use crate::meet::{inbox, start_senders};
 use crate::places::Site;
 use crate::setup::Tuned;
 
@@ -27,18 +28,20 @@ struct WriterProgress {
 /// Plays it at the sites of its ends.
 pub(crate) fn play_bytes<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
     let Some(mut inbox) = inbox::<P>(case, sites) else { return };
-    let meeting = SenderMeeting::<P>::for_case(case);
-    let Some((sender, far)) = meeting.sender(&mut inbox, case, sites, 0) else { return };
-    drop(meeting);
     let told = Arc::new(Mutex::new(WriterProgress::default()));
-    let writing = {
+    let writing = start_senders::<P>(&mut inbox, case, sites, 1, |_, sender, far| {
         let (case, told) = (Arc::clone(case), Arc::clone(&told));
         let write =
             move || PlayedWriter { writer: ByteWriter::new(sender), told: &told }.run(&case);
         far.run(|| thread::spawn("writer", write)).expect("a thread")
-    };
+    });
+    if writing.is_empty() {
+        return;
+    }
     let read = read::<P>(case, ByteReader::new(inbox));
-    writing.join().expect("no panic");
+    for thread in writing {
+        thread.join().expect("no panic");
+    }
     let told = told.lock();
     let bytes = read;
     assert!(told.begun.starts_with(&bytes), "{} bytes that were not written", bytes.len());
@@ -47,10 +50,19 @@ pub(crate) fn play_bytes<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
     }
 }
 
-/// Reports whether an error of a stream is that of a case.
-fn is_excused(case: &WorldCase, error: &io::Error) -> bool {
-    let is_of_an_end = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
-    is_of_an_end && case.receiver_is_dropped || case.may_fail() || case.may_die(0)
+/// The error of the half beneath.
+fn inner<E: std::error::Error + 'static>(error: &io::Error) -> Option<&E> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// The reason why the writer has ended, of which the error's kind tells.
+fn end_of_writer(error: &io::Error) -> &CloseReason {
+    let Some(SendError::Ended(reason)) = inner::<SendError>(error) else {
+        panic!("the writer: {error}");
+    };
+    let kind = if reason.is_close() { ErrorKind::BrokenPipe } else { ErrorKind::ConnectionReset };
+    assert_eq!(error.kind(), kind, "{error}");
+    reason
 }
 
 /// The end that writes.
@@ -65,7 +77,7 @@ impl<S: rdma_conn::SendHalf + 'static> PlayedWriter<'_, S> {
             world::note(|| format!("writer: {step:?}"));
             if let Err(e) = self.step(case, *step) {
                 world::note(|| format!("the writer ended: {}", unnamed(&e)));
-                assert!(is_excused(case, &e), "the writer ended: {e}");
+                assert!(may_end(case, 0, end_of_writer(&e)), "the writer ended: {e}");
                 return;
             }
         }
@@ -74,7 +86,12 @@ impl<S: rdma_conn::SendHalf + 'static> PlayedWriter<'_, S> {
         }
         match self.writer.close() {
             Ok(()) => self.told.lock().has_closed = true,
-            Err(e) => assert!(is_excused(case, &e), "close of the writer: {e}"),
+            Err(e) => {
+                let reason = end_of_writer(&e);
+                let is_excused = may_end(case, 0, reason);
+                assert!(is_excused || may_miss_answer(case, reason), "close of the writer: {e}");
+                self.told.lock().has_closed = !is_excused;
+            }
         }
     }
 
@@ -161,6 +178,10 @@ fn read<P: Tuned>(case: &WorldCase, mut reader: ByteReader<P::Receiver>) -> Vec<
 /// The stream ended by an error, and so not at its end.
 fn expect(case: &WorldCase, error: &io::Error) {
     world::note(|| format!("the reader ended: {}", unnamed(&error)));
-    let is_dropped = case.ends[0] == SenderEnding::Drop;
-    assert!(is_dropped || case.may_fail() || case.may_die(0), "the reader ended: {error}");
+    let is_excused = match inner::<RecvError>(error) {
+        Some(RecvError::Peer { reason, .. }) => may_be_lost(case, 0, reason),
+        Some(RecvError::Ended(reason)) => may_fail_alone(case, reason),
+        _ => false,
+    };
+    assert!(is_excused, "the reader ended: {error}");
 }

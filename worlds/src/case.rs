@@ -221,6 +221,11 @@ pub const RETRIES: u8 = 6;
 /// Thousandths of packets that may be lost so that [`RETRIES`] are as good as always enough.
 const GENTLE: u16 = 20;
 
+/// The same of requests of [`DeviceKind::Faulty`] that are lost, and of those whose receiver claims
+/// not to be ready. A request is struck so seven times in a row once in some 10^10, and a world has
+/// hundreds of requests.
+const MILD: u16 = 50;
+
 /// The death of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessKill {
@@ -277,6 +282,9 @@ pub struct WorldCase {
     /// One of so many calls that need memory or a descriptor gets none; 0 is none.
     #[serde(default)]
     pub short_one_in: u64,
+    /// Also when the ends are set up.
+    #[serde(default)]
+    pub short_to_the_end: bool,
     /// The same of posts to queues, which a connection does again.
     #[serde(default)]
     pub short_posts_one_in: u64,
@@ -329,12 +337,24 @@ impl WorldCase {
     /// Reports whether requests may fail, so that an end may fail for other reasons than its
     /// peer's.
     pub fn may_fail(&self) -> bool {
+        let faults = &self.faults;
+        let is_faulty = faults.lost_response > 0 || faults.rnr > 0;
+        is_faulty || self.requests_may_fail() || self.short_one_in > 0
+    }
+
+    /// Reports whether requests of a connection may fail: a queue pair fails by itself, or faults
+    /// last longer than the retries.
+    pub fn requests_may_fail(&self) -> bool {
         let CaseNetwork { loss, corrupt, partition_us, .. } = self.network;
         let tries_us = self.settings.retry_time().as_micros() as u64;
         let is_harsh = loss + corrupt > 2 * GENTLE || partition_us > tries_us / 2;
-        let faults = &self.faults;
-        let is_faulty = faults.qp_death > 0 || faults.lost_response > 0 || faults.rnr > 0;
-        is_faulty || is_harsh || self.short_one_in > 0
+        let CaseFaults { qp_death, lost_response, rnr, .. } = self.faults;
+        is_harsh || qp_death > 0 || lost_response > MILD || rnr > MILD
+    }
+
+    /// Reports whether ends that are set up may get no memory or no descriptor.
+    pub fn is_short_to_the_end(&self) -> bool {
+        self.short_one_in > 0 && self.short_to_the_end
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use host::time;
-use rdma_conn::error::CloseReason;
+use rdma_conn::error::{CloseReason, ConnectError};
 
 use crate::case::{ProcessKill, SenderEnding, WorldCase};
 
@@ -74,24 +74,48 @@ pub(crate) fn may_end(case: &WorldCase, at: usize, reason: &CloseReason) -> bool
     use CloseReason::{Closed, Device, PeerClosed, PeerLost};
     let is_receivers =
         case.receiver_is_dropped && matches!(reason, Closed | PeerClosed { .. } | PeerLost(_));
-    let is_devices = case.may_fail() && matches!(reason, PeerLost(_) | Device(_));
-    // It tells the sender why.
-    let is_of_shortage = case.short_one_in > 0 && matches!(reason, Closed | PeerClosed { .. });
+    // A receiver that fails for want of memory says that it stops.
+    let is_of_shortage = case.is_short_to_the_end() && matches!(reason, Closed | PeerClosed { .. });
     let is_of_death = case.may_die(at) && matches!(reason, PeerLost(_));
-    is_receivers || is_devices || is_of_shortage || is_of_death
+    is_receivers || is_of_shortage || is_of_death || is_failure(case, reason)
+}
+
+/// True if the case explains that a connection fails for this reason, though no end is at fault.
+fn is_failure(case: &WorldCase, reason: &CloseReason) -> bool {
+    let may_fail = case.requests_may_fail() || case.is_short_to_the_end();
+    may_fail && matches!(reason, CloseReason::PeerLost(_) | CloseReason::Device(_))
+}
+
+/// True if the answer to a sender's goodbye may have been lost: its receiver has everything, and has
+/// gone before it could answer again.
+pub(crate) fn may_miss_answer(case: &WorldCase, reason: &CloseReason) -> bool {
+    case.faults.lost_response > 0 && matches!(reason, CloseReason::PeerLost(_))
+}
+
+/// True if an end may not be set up for this reason, where there is no memory or no peer.
+pub(crate) fn is_set_up_failure(error: &ConnectError) -> bool {
+    use ConnectError::{Device, Handshake, System};
+    matches!(error, Device(_) | Handshake(_) | System { .. })
 }
 
 /// True if a sender that ends with an error was killed, and so says nothing more.
 pub(crate) fn is_killed(case: &WorldCase, at: usize) -> bool {
     let is_its_process = |kill: ProcessKill| kill.process == case.process_of(at);
     // Nothing else fails there.
-    case.kill.is_some_and(is_its_process) && case.stop.is_none() && !case.may_fail()
+    let may_fail = case.requests_may_fail() || case.is_short_to_the_end();
+    case.kill.is_some_and(is_its_process) && case.stop.is_none() && !may_fail
 }
 
-/// True if the case explains that a receiver learns of a sender's end otherwise than by its
+/// True if the case explains that a receiver learns of a sender's end by this reason, and not by its
 /// goodbye.
-pub(crate) fn may_be_lost(case: &WorldCase, at: usize) -> bool {
-    case.may_fail() || case.may_die(at) || case.ends[at] == SenderEnding::Drop
+pub(crate) fn may_be_lost(case: &WorldCase, at: usize, reason: &CloseReason) -> bool {
+    let is_gone = case.may_die(at) || case.ends[at] == SenderEnding::Drop;
+    is_gone && matches!(reason, CloseReason::PeerLost(_)) || is_failure(case, reason)
+}
+
+/// True if the case explains that a receiver itself fails for this reason, whatever its senders do.
+pub(crate) fn may_fail_alone(case: &WorldCase, reason: &CloseReason) -> bool {
+    case.is_short_to_the_end() && matches!(reason, CloseReason::Device(_))
 }
 
 /// Time by which a wait may be late: threads are slow in some worlds, and processes stop.

@@ -11,8 +11,11 @@ use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket};
 
 use crate::case::{RecvStep, SendStep, SenderEnding, WorldCase};
-use crate::checks::{SenderProgress, detection, may_be_lost, may_end, timed, unnamed, us};
-use crate::meet::{SenderMeeting, inbox};
+use crate::checks::{
+    SenderProgress, detection, may_be_lost, may_end, may_fail_alone, may_miss_answer, timed,
+    unnamed, us,
+};
+use crate::meet::{inbox, start_senders};
 use crate::places::Site;
 use crate::setup::Tuned;
 
@@ -25,19 +28,16 @@ type AllProgress = Arc<[Mutex<SenderProgress>]>;
 pub(crate) fn play_futures<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
     let count = case.senders.len();
     let Some(mut inbox) = inbox::<P>(case, sites) else { return };
-    let meeting = SenderMeeting::<P>::for_case(case);
     let told: AllProgress = (0..count).map(|_| Mutex::default()).collect();
-    let mut threads = Vec::new();
-    for at in 0..count {
-        let Some((sender, far)) = meeting.sender(&mut inbox, case, sites, at) else { break };
+    let threads = start_senders::<P>(&mut inbox, case, sites, count, |at, sender, far| {
         let (case, told) = (Arc::clone(case), Arc::clone(&told));
         let send = move || {
             let task = send(&case, aio::Sender::new(sender), at, &told[at]);
             block_on(task, None).expect("descriptors");
             told[at].lock().ended_at = Some(time::now());
         };
-        threads.push(far.run(|| thread::spawn("sender", send)).expect("a thread"));
-    }
+        far.run(|| thread::spawn("sender", send)).expect("a thread")
+    });
     let receiving = ReceiverFuture::<P::Receiver> {
         inbox: aio::Receiver::new(inbox),
         told: &told,
@@ -83,6 +83,9 @@ async fn send<S: SendHalf + 'static>(
     match sender.close().await {
         Ok(()) => told.lock().closed = Some(accepted),
         Err(SendError::Ended(reason)) if may_end(case, at, &reason) => {}
+        Err(SendError::Ended(reason)) if may_miss_answer(case, &reason) => {
+            told.lock().closed = Some(accepted);
+        }
         Err(e) => panic!("close of sender {at}: {e}"),
     }
 }
@@ -217,16 +220,19 @@ impl<R: RecvHalf + 'static> ReceiverFuture<'_, R> {
             Some(Err(RecvError::Peer { peer, reason })) => {
                 world::note(|| format!("{peer:?} as the receiver sees it: {}", unnamed(&reason)));
                 let at = peer.0 as usize;
-                assert!(may_be_lost(case, at), "sender {at} as the receiver sees it: {reason}");
+                // The last one may have connected by half.
+                let is_excused = at >= self.taken.len() || may_be_lost(case, at, &reason);
+                assert!(is_excused, "sender {at} as the receiver sees it: {reason}");
                 self.has_lost = true;
                 host::progress();
             }
-            // Also where all peers have ended, and some were lost.
-            Some(Err(e)) => {
-                let is_lost = self.has_lost && matches!(e, RecvError::Ended(_));
-                assert!(is_lost || case.may_fail() || case.kill.is_some(), "receiver: {e}");
+            // Also where the only peer was lost.
+            Some(Err(RecvError::Ended(reason)))
+                if self.has_lost || may_fail_alone(case, &reason) =>
+            {
                 self.is_over = true;
             }
+            Some(Err(e)) => panic!("receiver: {e}"),
         }
         true
     }

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use host::thread::JoinHandle;
 use host::{thread, time, world};
 use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, decode};
 use rdma_conn::error::ConnectError;
@@ -12,7 +13,7 @@ use rdma_conn::handshake::{HELLO_LIMIT, HandshakeError};
 use rdma_conn::{Listener, connect_sender, join, receiver};
 
 use crate::case::WorldCase;
-use crate::checks::{slack, unnamed};
+use crate::checks::{is_set_up_failure, slack, unnamed};
 use crate::places::Site;
 use crate::setup::Tuned;
 
@@ -24,7 +25,7 @@ pub(crate) fn inbox<P: Tuned>(case: &WorldCase, sites: &[Site]) -> Option<P::Rec
     let senders = case.senders.len() as u32;
     match receiver::<P>(&sites[0].device, &P::config(&case.settings, senders), senders) {
         Ok(inbox) => Some(inbox),
-        Err(e) if case.short_one_in > 0 => {
+        Err(e) if case.short_one_in > 0 && is_set_up_failure(&e) => {
             world::note(|| format!("there is no receiver: {}", unnamed(&e)));
             None
         }
@@ -32,14 +33,44 @@ pub(crate) fn inbox<P: Tuned>(case: &WorldCase, sites: &[Site]) -> Option<P::Rec
     }
 }
 
+/// Connects the senders of a case with their receiver, and has each started by `start`, which gets
+/// its number and its site. Returns the threads of those that have connected: of the first ones.
+pub(crate) fn start_senders<P: Tuned>(
+    inbox: &mut P::Receiver,
+    case: &WorldCase,
+    sites: &[Site],
+    count: usize,
+    start: impl Fn(usize, P::Sender, &Site) -> JoinHandle<()>,
+) -> Vec<JoinHandle<()>> {
+    let meeting = SenderMeeting::<P>::for_case(case);
+    let (mut connected, mut threads) = (Vec::new(), Vec::new());
+    let mut start_all = |connected: &mut Vec<(usize, P::Sender, &Site)>| {
+        threads.extend(connected.drain(..).map(|(at, sender, far)| start(at, sender, far)));
+    };
+    for at in 0..count {
+        // Those that follow one that does not connect would have its number.
+        let Some((sender, far)) = meeting.sender(inbox, case, sites, at) else { break };
+        connected.push((at, sender, far));
+        // During a shortage that ends, none begins: it could fail of it.
+        if case.short_one_in == 0 || case.short_to_the_end {
+            start_all(&mut connected);
+        }
+    }
+    if !case.short_to_the_end {
+        world::here(|here| here.refuse_memory(0));
+    }
+    start_all(&mut connected);
+    threads
+}
+
 /// Connects the senders of a case with their receiver.
-pub(crate) enum SenderMeeting<P: Tuned> {
+enum SenderMeeting<P: Tuned> {
     Within,
     Over { listener: Listener<P>, _strangers: Vec<TcpStream> },
 }
 
 impl<P: Tuned> SenderMeeting<P> {
-    pub(crate) fn for_case(case: &WorldCase) -> SenderMeeting<P> {
+    fn for_case(case: &WorldCase) -> SenderMeeting<P> {
         let Some(strangers) = case.strangers else { return SenderMeeting::Within };
         let listener = Listener::bind("127.0.0.1:0").expect("a port");
         let connected = (0..strangers.count).map(|number| {
@@ -57,7 +88,7 @@ impl<P: Tuned> SenderMeeting<P> {
 
     /// Connects a sender, and returns it with its site; `None` if the case explains that it does
     /// not connect.
-    pub(crate) fn sender<'s>(
+    fn sender<'s>(
         &self,
         inbox: &mut P::Receiver,
         case: &WorldCase,
@@ -67,9 +98,10 @@ impl<P: Tuned> SenderMeeting<P> {
         let near = &sites[0];
         let far = sites.get(case.process_of(at)).or(sites.last()).unwrap_or(near);
         let config = P::config(&case.settings, case.senders.len() as u32);
+        let may_not_connect = case.requests_may_fail() || case.short_one_in > 0 || case.may_die(at);
         match self.join(inbox, (near, far), &config) {
             Ok(sender) => Some((sender, far)),
-            Err(e) if case.may_fail() || case.may_die(at) => {
+            Err(e) if may_not_connect && is_set_up_failure(&e) => {
                 world::note(|| format!("sender {at} did not connect: {}", unnamed(&e)));
                 None
             }

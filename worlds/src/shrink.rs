@@ -47,6 +47,7 @@ fn candidates(case: &WorldCase) -> Vec<WorldCase> {
         WorldCase { stall_one_in: 0, ..case.clone() },
         WorldCase { jump_one_in: 0, ..case.clone() },
         WorldCase { short_one_in: 0, ..case.clone() },
+        WorldCase { short_to_the_end: false, ..case.clone() },
         WorldCase { short_posts_one_in: 0, ..case.clone() },
         WorldCase { strangers: None, ..case.clone() },
         WorldCase { stop: None, ..case.clone() },

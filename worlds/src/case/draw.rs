@@ -4,8 +4,9 @@ use clap::ValueEnum as _;
 use host::random::Random;
 
 use super::{
-    CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, Form, GENTLE, ProcessKill, ProcessStop,
-    RecvStep, SendStep, SenderEnding, Settings, Strangers, WaitKind, WorldCase, timeout,
+    CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, Form, GENTLE, MILD, ProcessKill,
+    ProcessStop, RecvStep, SendStep, SenderEnding, Settings, Strangers, WaitKind, WorldCase,
+    timeout,
 };
 
 /// The longest keepalive interval that passes in a world: where threads poll, time takes steps.
@@ -46,6 +47,7 @@ impl WorldCase {
             jump_one_in: 0,
             jump_us: 0,
             short_one_in: 0,
+            short_to_the_end: false,
             short_posts_one_in: 0,
             faults,
             network,
@@ -134,6 +136,7 @@ impl WorldCase {
             // An end that could not be said within the linger is found by a probe alone.
             case.settings.keepalive_ms = case.settings.keepalive_ms.min(LONG_MS);
         }
+        case.short_to_the_end = case.short_one_in > 0 && random.one_in(2);
         case
     }
 }
@@ -215,8 +218,8 @@ fn faults(random: &mut Random) -> CaseFaults {
     };
     CaseFaults {
         delay: rate(200, false),
-        rnr: rate(50, false),
-        lost_response: rate(50, false),
+        rnr: rate(MILD.into(), false),
+        lost_response: rate(MILD.into(), false),
         late_read: rate(200, false),
         qp_death: rate(4, true),
     }
