@@ -188,9 +188,12 @@ pub struct CaseNetwork {
     pub queue_kib: usize,
     /// Time at which the ends stop reaching each other, in microseconds from the begin.
     pub partition_at_us: u64,
-    /// For how long; 0 is never.
+    /// For how long; 0 is never, and [`FOREVER_US`] for as long as the world lasts.
     pub partition_us: u64,
 }
+
+/// A partition that no world outlasts: a day.
+pub const FOREVER_US: u64 = 86_400_000_000;
 
 impl Default for CaseNetwork {
     /// Without faults.
@@ -368,6 +371,11 @@ impl Settings {
     /// The interval of probes.
     pub fn keepalive(&self) -> Duration {
         Duration::from_millis(self.keepalive_ms)
+    }
+
+    /// The longest wait of an end that is dropped.
+    pub fn linger(&self) -> Duration {
+        Duration::from_millis(self.linger_ms)
     }
 
     /// The longest time until a request at a peer that does not answer fails.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use host::time;
 use rdma_conn::error::{CloseReason, ConnectError};
 
-use crate::case::{ProcessKill, SenderEnding, WorldCase};
+use crate::case::{SendStep, SenderEnding, WorldCase};
 
 /// The text of an error in a trace: without the numbers of devices, which go through all worlds of
 /// a process, and without ports, which the kernel chooses.
@@ -30,8 +30,8 @@ pub(crate) struct SenderProgress {
     /// All of these were accepted, and are to arrive.
     pub(crate) closed: Option<u64>,
     pub(crate) ended_at: Option<Instant>,
-    /// Its process was killed before it could say anything.
-    pub(crate) has_died: bool,
+    /// It began to end then: it may have said goodbye since.
+    pub(crate) leaves_at: Option<Instant>,
 }
 
 impl SenderProgress {
@@ -59,6 +59,12 @@ impl SenderProgress {
         );
         assert_eq!(Some(bytes.len()), length, "length of message {n} of sender {at}");
         assert!(*bytes == content(at, n, bytes.len()), "content of message {n} of sender {at}");
+    }
+
+    /// The end of this sender is to be reported: it has not answered since `silence`, and has not said
+    /// goodbye before.
+    pub(crate) fn is_missed(&self, silence: Instant) -> bool {
+        self.leaves_at.is_none_or(|at| at > silence)
     }
 
     /// After a close that succeeded, all messages have arrived.
@@ -98,14 +104,6 @@ pub(crate) fn is_set_up_failure(error: &ConnectError) -> bool {
     matches!(error, Device(_) | Handshake(_) | System { .. })
 }
 
-/// True if a sender that ends with an error was killed, and so says nothing more.
-pub(crate) fn is_killed(case: &WorldCase, at: usize) -> bool {
-    let is_its_process = |kill: ProcessKill| kill.process == case.process_of(at);
-    // Nothing else fails there.
-    let may_fail = case.requests_may_fail() || case.is_short_to_the_end();
-    case.kill.is_some_and(is_its_process) && case.stop.is_none() && !may_fail
-}
-
 /// True if the case explains that a receiver learns of a sender's end by this reason, and not by its
 /// goodbye.
 pub(crate) fn may_be_lost(case: &WorldCase, at: usize, reason: &CloseReason) -> bool {
@@ -130,6 +128,30 @@ pub(crate) fn slack(case: &WorldCase) -> Duration {
 /// last one of what went before.
 pub(crate) fn detection(case: &WorldCase) -> Duration {
     case.settings.keepalive() + 3 * case.settings.retry_time() + slack(case)
+}
+
+/// Time for which a step sleeps, whatever the peer does.
+pub(crate) fn asleep(step: SendStep) -> Duration {
+    match step {
+        SendStep::Sleep(time) => us(time),
+        _ => Duration::ZERO,
+    }
+}
+
+/// A call that began at `start` has returned: within the bound of [`detection`] after the silence of
+/// the peer that it waits for, if that has come. It takes `own` besides.
+pub(crate) fn expect_detected(
+    case: &WorldCase,
+    what: impl fmt::Debug,
+    (start, own): (Instant, Duration),
+    silence: Option<Instant>,
+) {
+    let Some(silence) = silence else { return };
+    let (took, bound) = (time::since(start.max(silence)), detection(case) + own);
+    assert!(
+        took <= bound,
+        "{what:?} took {took:?} beside a peer that did not answer, the bound is {bound:?}"
+    );
 }
 
 /// Calls what has a timeout, and checks that it keeps it.

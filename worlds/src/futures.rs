@@ -12,75 +12,80 @@ use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket};
 
 use crate::case::{RecvStep, SendStep, SenderEnding, WorldCase};
 use crate::checks::{
-    SenderProgress, detection, may_be_lost, may_end, may_fail_alone, may_miss_answer, timed,
-    unnamed, us,
+    SenderProgress, asleep, detection, expect_detected, may_be_lost, may_end, may_fail_alone,
+    may_miss_answer, timed, unnamed, us,
 };
 use crate::meet::{inbox, start_senders};
 use crate::places::Site;
 use crate::setup::Tuned;
+use crate::shared::SharedPlay;
 
 /// Longer than all sleeps of a case.
 const PATIENCE: Duration = Duration::from_secs(300);
-
-type AllProgress = Arc<[Mutex<SenderProgress>]>;
 
 /// Plays it at the sites of its ends.
 pub(crate) fn play_futures<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
     let count = case.senders.len();
     let Some(mut inbox) = inbox::<P>(case, sites) else { return };
-    let told: AllProgress = (0..count).map(|_| Mutex::default()).collect();
+    let shared = Arc::new(SharedPlay::new(case, sites));
     let threads = start_senders::<P>(&mut inbox, case, sites, count, |at, sender, far| {
-        let (case, told) = (Arc::clone(case), Arc::clone(&told));
+        let shared = Arc::clone(&shared);
         let send = move || {
-            let task = send(&case, aio::Sender::new(sender), at, &told[at]);
+            let task = send(aio::Sender::new(sender), at, &shared);
             block_on(task, None).expect("descriptors");
-            told[at].lock().ended_at = Some(time::now());
+            shared.senders[at].lock().ended_at = Some(time::now());
         };
         far.run(|| thread::spawn("sender", send)).expect("a thread")
     });
     let receiving = ReceiverFuture::<P::Receiver> {
         inbox: aio::Receiver::new(inbox),
-        told: &told,
+        shared: &shared,
         held: Vec::new(),
-        taken: vec![0; threads.len()],
+        taken: vec![0; count],
+        ended: vec![false; count],
+        peers: threads.len(),
         is_over: threads.is_empty(),
-        has_lost: false,
     };
     let taken = receiving.run(case);
+    shared.silences.begin_of_receiver();
     for thread in threads {
         thread.join().expect("no panic");
     }
     if !case.receiver_is_dropped {
-        for (at, (told, taken)) in told.iter().zip(taken).enumerate() {
+        for (at, (told, taken)) in shared.senders.iter().zip(taken).enumerate() {
             told.lock().expect_all(at, taken);
         }
     }
     // Halves that are dropped say goodbye on threads of their own.
-    time::sleep(Duration::from_millis(case.settings.linger_ms) + detection(case).min(PATIENCE));
+    time::sleep(case.settings.linger() + detection(case).min(PATIENCE));
 }
 
 /// A sender's task: its steps, and its end.
-async fn send<S: SendHalf + 'static>(
-    case: &WorldCase,
-    mut sender: aio::Sender<S>,
-    at: usize,
-    told: &Mutex<SenderProgress>,
-) {
+async fn send<S: SendHalf + 'static>(mut sender: aio::Sender<S>, at: usize, shared: &SharedPlay) {
+    let (case, told) = (&*shared.case, &shared.senders[at]);
+    // A receiver that a task drops says so on a thread of its own.
+    let linger = case.settings.linger();
     let (mut last, mut accepted) = (None, 0);
     for step in &case.senders[at] {
         world::note(|| format!("sender {at}: {step:?}"));
-        if let Err(reason) =
-            send_step(&mut sender, &mut last, *step, (at, told), &mut accepted).await
-        {
+        let start = time::now();
+        let done = send_step(&mut sender, &mut last, *step, (at, told), &mut accepted).await;
+        let own = linger + asleep(*step);
+        expect_detected(case, step, (start, own), shared.silences.of_receiver());
+        if let Err(reason) = done {
             world::note(|| format!("sender {at} ended: {}", unnamed(&reason)));
             assert!(may_end(case, at, &reason), "sender {at} ended: {reason}");
-            return;
+            return leave(sender, case, told);
         }
     }
     if case.ends[at] == SenderEnding::Drop {
-        return;
+        return leave(sender, case, told);
     }
-    match sender.close().await {
+    let start = time::now();
+    told.lock().leaves_at = Some(start);
+    let closed = sender.close().await;
+    expect_detected(case, "close", (start, linger), shared.silences.of_receiver());
+    match closed {
         Ok(()) => told.lock().closed = Some(accepted),
         Err(SendError::Ended(reason)) if may_end(case, at, &reason) => {}
         Err(SendError::Ended(reason)) if may_miss_answer(case, &reason) => {
@@ -88,6 +93,16 @@ async fn send<S: SendHalf + 'static>(
         }
         Err(e) => panic!("close of sender {at}: {e}"),
     }
+}
+
+/// Drops a sender, whose goodbye is left to another thread.
+fn leave<S: SendHalf + 'static>(
+    sender: aio::Sender<S>,
+    case: &WorldCase,
+    told: &Mutex<SenderProgress>,
+) {
+    told.lock().leaves_at = Some(time::now());
+    timed(case, "drop", Duration::ZERO, || drop(sender));
 }
 
 async fn send_step<S: SendHalf + 'static>(
@@ -165,11 +180,13 @@ fn ended(error: SendError) -> Result<(), CloseReason> {
 /// The receiver and what it has.
 struct ReceiverFuture<'t, R: RecvHalf + 'static> {
     inbox: aio::Receiver<R>,
-    told: &'t AllProgress,
+    shared: &'t SharedPlay,
     held: Vec<R::Message>,
     taken: Vec<u64>,
+    ended: Vec<bool>,
+    /// Senders that have connected.
+    peers: usize,
     is_over: bool,
-    has_lost: bool,
 }
 
 impl<R: RecvHalf + 'static> ReceiverFuture<'_, R> {
@@ -196,12 +213,15 @@ impl<R: RecvHalf + 'static> ReceiverFuture<'_, R> {
         }
         let start = time::now();
         while !self.is_over {
-            let peers = self.told.iter().take(self.taken.len());
+            let peers = self.shared.senders[..self.peers].iter();
             let have_ended = peers.fold(true, |all, told| all & told.lock().ended_at.is_some());
-            let bound = detection(case) + Duration::from_millis(case.settings.linger_ms);
+            let bound = detection(case) + case.settings.linger();
             let time = if have_ended { bound } else { Duration::from_millis(200) };
             let has_come = self.recv(case, time);
             self.held.clear();
+            if !self.is_over {
+                self.shared.expect_missed(&self.ended[..self.peers], start);
+            }
             assert!(has_come || !have_ended, "no end within {bound:?}");
             assert!(time::since(start) < PATIENCE, "no end");
         }
@@ -216,19 +236,23 @@ impl<R: RecvHalf + 'static> ReceiverFuture<'_, R> {
         match received {
             None => return false,
             Some(Ok(message)) => self.take(message),
-            Some(Err(RecvError::Closed)) => self.is_over = true,
+            Some(Err(RecvError::Closed)) => {
+                self.shared.expect_reported(&self.ended[..self.peers]);
+                self.is_over = true;
+            }
             Some(Err(RecvError::Peer { peer, reason })) => {
                 world::note(|| format!("{peer:?} as the receiver sees it: {}", unnamed(&reason)));
                 let at = peer.0 as usize;
                 // The last one may have connected by half.
-                let is_excused = at >= self.taken.len() || may_be_lost(case, at, &reason);
+                let is_excused = at >= self.peers || may_be_lost(case, at, &reason);
                 assert!(is_excused, "sender {at} as the receiver sees it: {reason}");
-                self.has_lost = true;
+                assert!(!self.ended[at], "sender {at} ends twice");
+                self.ended[at] = true;
                 host::progress();
             }
             // Also where the only peer was lost.
             Some(Err(RecvError::Ended(reason)))
-                if self.has_lost || may_fail_alone(case, &reason) =>
+                if self.ended.contains(&true) || may_fail_alone(case, &reason) =>
             {
                 self.is_over = true;
             }
@@ -240,7 +264,7 @@ impl<R: RecvHalf + 'static> ReceiverFuture<'_, R> {
     fn take(&mut self, message: R::Message) {
         host::progress();
         let at = message.peer().0 as usize;
-        self.told[at].lock().expect(at, self.taken[at], &message);
+        self.shared.senders[at].lock().expect(at, self.taken[at], &message);
         self.taken[at] += 1;
         if self.held.len() < 3 {
             self.held.push(message);

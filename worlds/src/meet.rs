@@ -14,7 +14,7 @@ use rdma_conn::{Listener, connect_sender, join, receiver};
 
 use crate::case::WorldCase;
 use crate::checks::{is_set_up_failure, slack, unnamed};
-use crate::places::Site;
+use crate::places::{Site, site_of};
 use crate::setup::Tuned;
 
 /// Time between two looks whether an initiator has failed before it said anything.
@@ -95,8 +95,7 @@ impl<P: Tuned> SenderMeeting<P> {
         sites: &'s [Site],
         at: usize,
     ) -> Option<(P::Sender, &'s Site)> {
-        let near = &sites[0];
-        let far = sites.get(case.process_of(at)).or(sites.last()).unwrap_or(near);
+        let (near, far) = (&sites[0], site_of(case, sites, at));
         let config = P::config(&case.settings, case.senders.len() as u32);
         let may_not_connect = case.requests_may_fail() || case.short_one_in > 0 || case.may_die(at);
         match self.join(inbox, (near, far), &config) {

@@ -10,30 +10,38 @@ use host::{thread, time, world};
 use rdma_conn::device::{self, Device};
 use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
-use crate::case::{DeviceKind, WorldCase};
+use crate::case::{DeviceKind, FOREVER_US, WorldCase};
 use crate::checks::us;
+use crate::silence::Silence;
 
 /// Device of an end, and the node of the world that is its process.
 pub(crate) struct Site {
     pub(crate) device: Device,
     node: NodeId,
+    /// That of its process.
+    pub(crate) silence: Silence,
 }
 
 impl Site {
     /// In the process of the program.
     fn here(name: &str) -> Site {
         let node = world::here(CurrentTask::node).expect("it plays in a world");
-        Site::on_node(name, node)
+        Site::on_node(name, node, Silence::default())
     }
 
-    fn on_node(name: &str, node: NodeId) -> Site {
-        Site { device: device::open(Some(name)).expect("the world's device"), node }
+    fn on_node(name: &str, node: NodeId, silence: Silence) -> Site {
+        Site { device: device::open(Some(name)).expect("the world's device"), node, silence }
     }
 
     /// Calls what its process does: threads that this starts are of it.
     pub(crate) fn run<T>(&self, what: impl FnOnce() -> T) -> T {
         world::on_node(self.node, what)
     }
+}
+
+/// The site of a sender: it may be that of the receiver.
+pub(crate) fn site_of<'s>(case: &WorldCase, sites: &'s [Site], sender: usize) -> &'s Site {
+    sites.get(case.process_of(sender)).or(sites.last()).expect("a site")
 }
 
 /// Plays at sites of the case's place: at that of the receiver, and at those of senders, if they have others.
@@ -86,12 +94,14 @@ fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let devices: Arc<[WorldDevice]> = (0..=case.sender_processes)
         .map(|_| WorldDevice::new(WorldKind::Process(machine)))
         .collect();
+    let silences: Vec<Silence> = devices.iter().map(|_| Silence::default()).collect();
     let killer = case.kill.map(|kill| {
-        let devices = Arc::clone(&devices);
+        let (devices, silence) = (Arc::clone(&devices), silences[kill.process].clone());
         let kill = move || {
             time::sleep(us(kill.at_us));
             world::note(|| format!("process {} is killed", kill.process));
             devices[kill.process].kill();
+            silence.begin();
         };
         thread::spawn("killer", kill).expect("a thread")
     });
@@ -108,8 +118,10 @@ fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
         };
         thread::spawn("stopper", stop).expect("a thread")
     });
-    let site = |(device, node): (&WorldDevice, &NodeId)| Site::on_node(device.name(), *node);
-    let sites: Vec<Site> = devices.iter().zip(&nodes).map(site).collect();
+    let site = |((device, node), silence): ((&WorldDevice, &NodeId), Silence)| {
+        Site::on_node(device.name(), *node, silence)
+    };
+    let sites: Vec<Site> = devices.iter().zip(&nodes).zip(silences).map(site).collect();
     sites[0].run(|| play(&sites));
     drop(sites);
     for thread in killer.into_iter().chain(stopper) {
@@ -142,12 +154,18 @@ fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
     .expect("a network");
     let ips = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
     let devices = ips.map(|ip| network.device(ip).expect("a device"));
+    let sites = devices.each_ref().map(|device| Site::here(device.name()));
+    let silences = sites.each_ref().map(|site| site.silence.clone());
     let partition = move || {
         time::sleep(us(of.partition_at_us));
         network.partition(ips[0], ips[1], us(of.partition_us));
+        if of.partition_us == FOREVER_US {
+            silences.iter().for_each(Silence::begin);
+        }
     };
     let partition = thread::spawn("partition", partition).expect("a thread");
-    play(&[0, 1].map(|at: usize| Site::here(devices[at].name())));
+    play(&sites);
+    drop(sites);
     for device in &devices {
         expect_credits(case, device.counters().rnr_naks);
         expect_none(&device.left());

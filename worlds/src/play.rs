@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use host::plant::Plant;
-use host::sync::Mutex;
 use host::world::{Failure, Limits, Nature, Report};
 use host::{thread, time, world};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
@@ -16,7 +15,7 @@ use rdma_conn::{
 use crate::bytes::play_bytes;
 use crate::case::{CaseProtocol, Form, RecvStep, SendStep, SenderEnding, WorldCase};
 use crate::checks::{
-    SenderProgress, detection, is_killed, may_be_lost, may_end, may_fail_alone, may_miss_answer,
+    asleep, detection, expect_detected, may_be_lost, may_end, may_fail_alone, may_miss_answer,
     timed, unnamed, us,
 };
 use crate::futures::play_futures;
@@ -24,6 +23,7 @@ use crate::group::play_group;
 use crate::meet::{inbox, start_senders};
 use crate::places::{Site, on_devices};
 use crate::setup::Tuned;
+use crate::shared::SharedPlay;
 
 /// Plays a case in a world of its own.
 pub fn play(case: &WorldCase, limits: Limits) -> (Report, Result<(), Failure>) {
@@ -72,20 +72,11 @@ fn form<P: Tuned>(form: Form) -> Play {
     }
 }
 
-/// State that the threads of a case share.
-struct SharedPlay {
-    case: Arc<WorldCase>,
-    senders: Vec<Mutex<SenderProgress>>,
-}
-
 /// Plays it at the sites of its ends.
 fn play_on<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
     let count = case.senders.len();
     let Some(mut inbox) = inbox::<P>(case, sites) else { return };
-    let shared = Arc::new(SharedPlay {
-        case: Arc::clone(case),
-        senders: (0..count).map(|_| Mutex::default()).collect(),
-    });
+    let shared = Arc::new(SharedPlay::new(case, sites));
     let threads = start_senders::<P>(&mut inbox, case, sites, count, |at, sender, far| {
         let shared = Arc::clone(&shared);
         let run = move || PlayedSender::<P>::new(sender, at, &shared).run();
@@ -120,14 +111,17 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
         let case = Arc::clone(&self.shared.case);
         for step in &case.senders[self.at] {
             world::note(|| format!("sender {}: {step:?}", self.at));
-            if let Err(reason) = self.step(&case, *step) {
+            let start = time::now();
+            let done = self.step(&case, *step);
+            let silence = self.shared.silences.of_receiver();
+            expect_detected(&case, step, (start, asleep(*step)), silence);
+            if let Err(reason) = done {
                 self.expect(&case, &reason);
-                self.shared.senders[self.at].lock().has_died = is_killed(&case, self.at);
-                return self.end(None);
+                return self.end(&case);
             }
         }
         match case.ends[self.at] {
-            SenderEnding::Drop => self.end(None),
+            SenderEnding::Drop => self.end(&case),
             SenderEnding::Close => self.close(&case),
         }
     }
@@ -138,18 +132,22 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
         assert!(may_end(case, self.at, reason), "sender {} ended: {reason}", self.at);
     }
 
-    fn end(self, closed: Option<u64>) {
+    /// Drops the sender, which waits for its peer no longer than the linger.
+    fn end(self, case: &WorldCase) {
         let told = &self.shared.senders[self.at];
-        drop(self.sender);
-        let mut told = told.lock();
-        (told.closed, told.ended_at) = (closed, Some(time::now()));
+        told.lock().leaves_at = Some(time::now());
+        timed(case, "drop", case.settings.linger(), || drop(self.sender));
+        told.lock().ended_at = Some(time::now());
     }
 
     fn close(self, case: &WorldCase) {
         let (shared, at, accepted) = (self.shared, self.at, self.accepted);
+        let start = time::now();
+        shared.senders[at].lock().leaves_at = Some(start);
         // The receiver takes what there is, sooner or later: its sleeps are counted in.
         let patience = Duration::from_secs(300);
         let closed = timed(case, "close", patience, || self.sender.close_timeout(patience));
+        expect_detected(case, "close", (start, Duration::ZERO), shared.silences.of_receiver());
         let how = || unnamed(&format!("{closed:?}"));
         world::note(|| format!("sender {at} closed after {accepted} messages: {}", how()));
         let mut told = shared.senders[at].lock();
@@ -296,10 +294,11 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
         }
         if case.receiver_is_dropped {
             self.held.clear();
-            drop(self.inbox);
         } else {
             self.drain(&case);
         }
+        timed(&case, "drop of the receiver", case.settings.linger(), || drop(self.inbox));
+        self.shared.silences.begin_of_receiver();
         self.taken
     }
 
@@ -315,32 +314,18 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
             }
             self.take(got);
             self.held.clear();
-            self.expect_the_dead(case, begin);
+            if !self.is_over {
+                self.shared.expect_missed(&self.ended[..self.peers], begin);
+            }
             let all_ended =
                 self.shared.senders[..self.peers].iter().all(|told| told.lock().ended_at.is_some());
             if all_ended {
                 let since = *since_end.get_or_insert_with(time::now);
                 let quiet = time::since(since);
-                let bound = detection(case) + Duration::from_millis(case.settings.linger_ms);
+                let bound = detection(case) + case.settings.linger();
                 assert!(
                     self.is_over || quiet <= bound,
                     "no end after {quiet:?}, the bound is {bound:?}"
-                );
-            }
-        }
-    }
-
-    /// Since `begin` it has waited without a pause: a sender that was killed is reported in time, also while
-    /// others send.
-    fn expect_the_dead(&self, case: &WorldCase, begin: Instant) {
-        let bound = detection(case);
-        for (at, told) in self.shared.senders[..self.peers].iter().enumerate() {
-            let told = told.lock();
-            if let Some(died_at) = told.ended_at.filter(|_| told.has_died && !self.ended[at]) {
-                let quiet = time::since(died_at.max(begin));
-                assert!(
-                    self.is_over || quiet <= bound,
-                    "sender {at} is dead for {quiet:?}, the bound is {bound:?}"
                 );
             }
         }
@@ -403,6 +388,7 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
             RecvError::Empty | RecvError::TimedOut => {}
             RecvError::Closed => {
                 world::note(|| "the receiver has all ends".into());
+                self.shared.expect_reported(&self.ended[..self.peers]);
                 self.is_over = true;
             }
             RecvError::Ended(_) if self.ended.iter().filter(|ended| **ended).count() == 1 => {

@@ -4,7 +4,7 @@ use clap::ValueEnum as _;
 use host::random::Random;
 
 use super::{
-    CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, Form, GENTLE, MILD, ProcessKill,
+    CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, FOREVER_US, Form, GENTLE, MILD, ProcessKill,
     ProcessStop, RecvStep, SendStep, SenderEnding, Settings, Strangers, WaitKind, WorldCase,
     timeout,
 };
@@ -32,8 +32,12 @@ impl WorldCase {
             // The shortest one that the device takes.
             settings.timeout = 14;
         }
-        let network =
-            if is_wired { network(&mut random, &settings) } else { CaseNetwork::default() };
+        let is_pair = connection != CaseProtocol::Multicast;
+        let network = if is_wired {
+            network(&mut random, &settings, is_pair)
+        } else {
+            CaseNetwork::default()
+        };
         let senders = 1 + random.below(3) as usize;
         let steps = 1 + random.below(24);
         let mut case = WorldCase {
@@ -225,8 +229,9 @@ fn faults(random: &mut Random) -> CaseFaults {
     }
 }
 
-/// A network: without faults one time in three, and one time in six such that requests may fail.
-fn network(random: &mut Random, settings: &Settings) -> CaseNetwork {
+/// A network: without faults one time in three, and one time in six such that requests may fail. One
+/// time in six it falls silent between the ends of a pair.
+fn network(random: &mut Random, settings: &Settings, is_pair: bool) -> CaseNetwork {
     let tries_us = settings.retry_time().as_micros() as u64;
     let calm = CaseNetwork {
         delay_us: random.pick(&[0, 1, 20, 200]),
@@ -237,6 +242,10 @@ fn network(random: &mut Random, settings: &Settings) -> CaseNetwork {
     let (most, cut_us) = match random.below(6) {
         0 | 1 => return calm,
         2 if settings.wait != WaitKind::Spin => (15 * GENTLE, 2 * tries_us),
+        3 if is_pair && settings.wait != WaitKind::Spin => {
+            let partition_at_us = random.pick(&[0, 100, 1_000, 10_000, 300_000]);
+            return CaseNetwork { partition_at_us, partition_us: FOREVER_US, ..calm };
+        }
         // Threads that poll take many steps to come to the end of a long outage.
         _ if settings.wait == WaitKind::Spin => (GENTLE, 20_000),
         _ => (GENTLE, tries_us / 4),
