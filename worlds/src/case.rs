@@ -131,7 +131,7 @@ pub enum RecvStep {
     Each,
     /// Frees one of the messages that are held.
     Free(u32),
-    /// Frees one of them on another thread.
+    /// Frees one of them on another thread, some time later.
     FreeElsewhere(u32),
     /// Frees all of them.
     FreeAll,

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use host::time;
+use host::thread::JoinHandle;
+use host::{thread, time, world};
 use rdma_conn::error::{CloseReason, ConnectError};
 
 use crate::case::{SendStep, SenderEnding, WorldCase};
@@ -166,6 +167,19 @@ pub(crate) fn timed<T>(
     let took = time::since(start);
     assert!(took <= timeout + slack(case), "{what} took {took:?}, its timeout was {timeout:?}");
     done
+}
+
+/// Drops a message on another thread, at a time that the seed chooses: what the receiver does
+/// meanwhile races with that.
+pub(crate) fn free_later<M: Send + 'static>(message: M) -> JoinHandle<()> {
+    let draw = |below| world::here(|here| here.draw_below(below)).unwrap_or_default();
+    let latest_us = [1, 50, 500, 3_000][draw(4) as usize];
+    let after = us(draw(latest_us));
+    let free = move || {
+        time::sleep(after);
+        drop(message);
+    };
+    thread::spawn("frees", free).expect("a thread")
 }
 
 pub(crate) const fn us(n: u64) -> Duration {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use host::future::block_on;
 use host::sync::Mutex;
+use host::thread::JoinHandle;
 use host::{thread, time, world};
 use rdma_conn::aio;
 use rdma_conn::error::{CloseReason, RecvError, SendError};
@@ -12,8 +13,8 @@ use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket};
 
 use crate::case::{RecvStep, SendStep, SenderEnding, WorldCase};
 use crate::checks::{
-    SenderProgress, asleep, detection, expect_detected, may_be_lost, may_end, may_fail_alone,
-    may_miss_answer, timed, unnamed, us,
+    SenderProgress, asleep, detection, expect_detected, free_later, may_be_lost, may_end,
+    may_fail_alone, may_miss_answer, timed, unnamed, us,
 };
 use crate::meet::{inbox, start_senders};
 use crate::places::Site;
@@ -41,6 +42,7 @@ pub(crate) fn play_futures<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
         inbox: aio::Receiver::new(inbox),
         shared: &shared,
         held: Vec::new(),
+        frees: Vec::new(),
         taken: vec![0; count],
         ended: vec![false; count],
         peers: threads.len(),
@@ -182,6 +184,8 @@ struct ReceiverFuture<'t, R: RecvHalf + 'static> {
     inbox: aio::Receiver<R>,
     shared: &'t SharedPlay,
     held: Vec<R::Message>,
+    /// Threads that free messages, up to when the receiver has gone.
+    frees: Vec<JoinHandle<()>>,
     taken: Vec<u64>,
     ended: Vec<bool>,
     /// Senders that have connected.
@@ -199,18 +203,34 @@ impl<R: RecvHalf + 'static> ReceiverFuture<'_, R> {
                     timed(case, "recv", us(*time), || self.recv(case, us(*time)));
                 }
                 RecvStep::TryRecv | RecvStep::Each => _ = self.recv(case, Duration::ZERO),
-                RecvStep::Free(n) | RecvStep::FreeElsewhere(n) if !self.held.is_empty() => {
-                    drop(self.held.swap_remove(*n as usize % self.held.len()));
+                RecvStep::Free(n) => drop(self.held_one(*n)),
+                RecvStep::FreeElsewhere(n) => {
+                    let freeing = self.held_one(*n).map(free_later);
+                    self.frees.extend(freeing);
                 }
-                RecvStep::Free(_) | RecvStep::FreeElsewhere(_) => {}
                 RecvStep::FreeAll => self.held.clear(),
                 RecvStep::Sleep(time) => time::sleep(us(*time)),
             }
         }
         self.held.clear();
-        if case.receiver_is_dropped {
-            return self.taken;
+        if !case.receiver_is_dropped {
+            self.drain(case);
         }
+        let ReceiverFuture { inbox, frees, taken, .. } = self;
+        timed(case, "drop of the receiver", case.settings.linger(), || drop(inbox));
+        for thread in frees {
+            thread.join().expect("no panic");
+        }
+        taken
+    }
+
+    fn held_one(&mut self, n: u32) -> Option<R::Message> {
+        let at = n as usize % self.held.len().max(1);
+        (at < self.held.len()).then(|| self.held.swap_remove(at))
+    }
+
+    /// Takes all until every sender has ended; each end is noticed in time.
+    fn drain(&mut self, case: &WorldCase) {
         let start = time::now();
         while !self.is_over {
             let peers = self.shared.senders[..self.peers].iter();
@@ -225,7 +245,6 @@ impl<R: RecvHalf + 'static> ReceiverFuture<'_, R> {
             assert!(has_come || !have_ended, "no end within {bound:?}");
             assert!(time::since(start) < PATIENCE, "no end");
         }
-        self.taken
     }
 
     /// Receives for at most `time`; returns true if something has arrived. An error of one sender

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use host::plant::Plant;
+use host::thread::JoinHandle;
 use host::world::{Failure, Limits, Nature, Report};
 use host::{thread, time, world};
 use rdma_conn::error::{CloseReason, RecvError, SendError};
@@ -15,8 +16,8 @@ use rdma_conn::{
 use crate::bytes::play_bytes;
 use crate::case::{CaseProtocol, Form, RecvStep, SendStep, SenderEnding, WorldCase};
 use crate::checks::{
-    asleep, detection, expect_detected, may_be_lost, may_end, may_fail_alone, may_miss_answer,
-    timed, unnamed, us,
+    asleep, detection, expect_detected, free_later, may_be_lost, may_end, may_fail_alone,
+    may_miss_answer, timed, unnamed, us,
 };
 use crate::futures::play_futures;
 use crate::group::play_group;
@@ -271,6 +272,8 @@ struct PlayedReceiver<'s, P: Tuned> {
     inbox: P::Receiver,
     shared: &'s SharedPlay,
     held: Vec<<P::Receiver as RecvHalf>::Message>,
+    /// Threads that free messages, up to when the receiver has gone.
+    frees: Vec<JoinHandle<()>>,
     taken: Vec<u64>,
     ended: Vec<bool>,
     is_over: bool,
@@ -282,7 +285,8 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
     fn new(inbox: P::Receiver, shared: &'s SharedPlay, peers: usize) -> PlayedReceiver<'s, P> {
         let senders = shared.senders.len();
         let (taken, ended) = (vec![0; senders], vec![false; senders]);
-        PlayedReceiver { inbox, shared, held: Vec::new(), taken, ended, is_over: false, peers }
+        let (held, frees) = (Vec::new(), Vec::new());
+        PlayedReceiver { inbox, shared, held, frees, taken, ended, is_over: false, peers }
     }
 
     /// Messages that it has taken of each sender.
@@ -299,6 +303,9 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
         }
         timed(&case, "drop of the receiver", case.settings.linger(), || drop(self.inbox));
         self.shared.silences.begin_of_receiver();
+        for thread in self.frees {
+            thread.join().expect("no panic");
+        }
         self.taken
     }
 
@@ -345,12 +352,8 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
             RecvStep::Each => self.each(),
             RecvStep::Free(n) => drop(self.held_one(n)),
             RecvStep::FreeElsewhere(n) => {
-                if let Some(message) = self.held_one(n) {
-                    thread::spawn("frees", move || drop(message))
-                        .expect("a thread")
-                        .join()
-                        .expect("no panic");
-                }
+                let freeing = self.held_one(n).map(free_later);
+                self.frees.extend(freeing);
             }
             RecvStep::FreeAll => self.held.clear(),
             RecvStep::Sleep(time) => time::sleep(us(time)),
