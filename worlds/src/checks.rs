@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use host::thread::JoinHandle;
 use host::{thread, time, world};
-use rdma_conn::error::{CloseReason, ConnectError};
+use rdma_conn::error::{CloseReason, ConnectError, SendError};
 
-use crate::case::{SendStep, SenderEnding, WorldCase};
+use crate::case::{SendStep, SenderEnding, Settings, WorldCase};
 
 /// The text of an error in a trace: without the numbers of devices, which go through all worlds of
 /// a process, and without ports, which the kernel chooses.
@@ -73,6 +73,29 @@ impl SenderProgress {
         if let Some(closed) = self.closed {
             assert_eq!(taken, closed, "messages of sender {at}, which has closed");
         }
+    }
+}
+
+/// Bytes of a message for which a case asks, of a connection that takes `most`: no more, unless the
+/// case asks for more than its longest message.
+pub(crate) fn length(settings: &Settings, wanted: u32, most: usize) -> usize {
+    match wanted.checked_sub(settings.message_bytes) {
+        Some(beyond @ 1..) => most + beyond as usize,
+        _ => most.min(wanted as usize),
+    }
+}
+
+/// A message that is too long is refused with the limit, and no other one is.
+pub(crate) fn expect_limit<T>(length: usize, most: usize, sent: &Result<T, SendError>) {
+    match sent {
+        Err(SendError::TooLong { bytes, limit }) => {
+            assert!(
+                (*bytes, *limit) == (length, most) && length > most,
+                "{bytes} of {limit} bytes"
+            );
+        }
+        Err(SendError::Ended(_)) => {}
+        Ok(_) | Err(_) => assert!(length <= most, "{length} bytes are taken for {most} or less"),
     }
 }
 

@@ -13,8 +13,8 @@ use rdma_conn::{FromPeer as _, RecvHalf, Room as _, SendHalf, Ticket};
 
 use crate::case::{RecvStep, SendStep, SenderEnding, WorldCase};
 use crate::checks::{
-    SenderProgress, asleep, detection, expect_detected, free_later, may_be_lost, may_end,
-    may_fail_alone, may_miss_answer, timed, unnamed, us,
+    SenderProgress, asleep, detection, expect_detected, expect_limit, free_later, length,
+    may_be_lost, may_end, may_fail_alone, may_miss_answer, timed, unnamed, us,
 };
 use crate::meet::{inbox, start_senders};
 use crate::places::Site;
@@ -71,7 +71,7 @@ async fn send<S: SendHalf + 'static>(mut sender: aio::Sender<S>, at: usize, shar
     for step in &case.senders[at] {
         world::note(|| format!("sender {at}: {step:?}"));
         let start = time::now();
-        let done = send_step(&mut sender, &mut last, *step, (at, told), &mut accepted).await;
+        let done = send_step(&mut sender, &mut last, *step, (at, shared), &mut accepted).await;
         let own = linger + asleep(*step);
         expect_detected(case, step, (start, own), shared.silences.of_receiver());
         if let Err(reason) = done {
@@ -111,52 +111,59 @@ async fn send_step<S: SendHalf + 'static>(
     sender: &mut aio::Sender<S>,
     last: &mut Option<Ticket>,
     step: SendStep,
-    (at, told): (usize, &Mutex<SenderProgress>),
+    (at, shared): (usize, &SharedPlay),
     accepted: &mut u64,
 ) -> Result<(), CloseReason> {
+    let (settings, told) = (&shared.case.settings, &shared.senders[at]);
     let most = sender.half().map_or(0, |half| half.max_message_bytes());
-    let begin =
-        |wanted: u32, accepted: &u64| told.lock().begin(at, *accepted, (wanted as usize).min(most));
-    let mut took = |sent: Result<Ticket, SendError>, accepted: &mut u64| match sent {
-        Ok(ticket) => {
-            *accepted += 1;
-            host::progress();
-            *last = Some(ticket);
-            Ok(())
+    let begin = |wanted: u32, accepted: &u64| {
+        told.lock().begin(at, *accepted, length(settings, wanted, most))
+    };
+    type Sent = Result<Ticket, SendError>;
+    let mut took = |bytes: usize, sent: Sent, accepted: &mut u64| -> Result<(), CloseReason> {
+        expect_limit(bytes, most, &sent);
+        match sent {
+            Ok(ticket) => {
+                *accepted += 1;
+                host::progress();
+                *last = Some(ticket);
+            }
+            Err(e) => {
+                ended(e)?;
+                told.lock().retract(*accepted);
+            }
         }
-        Err(e) => {
-            ended(e)?;
-            told.lock().retract(*accepted);
-            Ok(())
-        }
+        Ok(())
     };
     match step {
         SendStep::Send(length) | SendStep::SendWithin(length, _) => {
             let message = begin(length, accepted);
-            took(sender.send(&message).await, accepted)
+            took(message.len(), sender.send(&message).await, accepted)
         }
         SendStep::TrySend(length) => {
             let (message, Some(half)) = (begin(length, accepted), sender.half()) else {
                 return Ok(());
             };
-            took(half.try_send(&message), accepted)
+            took(message.len(), half.try_send(&message), accepted)
         }
         SendStep::Batch(length, count) => {
             for _ in 0..count {
                 let message = begin(length, accepted);
-                took(sender.send(&message).await, accepted)?;
+                took(message.len(), sender.send(&message).await, accepted)?;
             }
             Ok(())
         }
         SendStep::Reserve(length, commits) => {
             let message = begin(length, accepted);
             let Some(half) = sender.half() else { return Ok(()) };
-            let sent = match half.try_reserve(message.len()) {
+            let reserved = half.try_reserve(message.len());
+            expect_limit(message.len(), most, &reserved);
+            let sent = match reserved {
                 Ok(_) if !commits => Err(SendError::TimedOut { unflushed: 0 }),
                 Ok(mut room) => room.write(0, &message).and_then(|()| room.commit(message.len())),
                 Err(e) => Err(e),
             };
-            took(sent, accepted)
+            took(message.len(), sent, accepted)
         }
         SendStep::Flush => sender.flush().await.or_else(ended),
         SendStep::Ask => match *last {
@@ -173,7 +180,7 @@ async fn send_step<S: SendHalf + 'static>(
 
 fn ended(error: SendError) -> Result<(), CloseReason> {
     match error {
-        SendError::Full(_) | SendError::TimedOut { .. } => Ok(()),
+        SendError::Full(_) | SendError::TimedOut { .. } | SendError::TooLong { .. } => Ok(()),
         SendError::Ended(reason) => Err(reason),
         e => panic!("{e}"),
     }

@@ -16,8 +16,8 @@ use rdma_conn::{
 use crate::bytes::play_bytes;
 use crate::case::{CaseProtocol, Form, RecvStep, SendStep, SenderEnding, WorldCase};
 use crate::checks::{
-    asleep, detection, expect_detected, free_later, may_be_lost, may_end, may_fail_alone,
-    may_miss_answer, timed, unnamed, us,
+    asleep, detection, expect_detected, expect_limit, free_later, length, may_be_lost, may_end,
+    may_fail_alone, may_miss_answer, timed, unnamed, us,
 };
 use crate::futures::play_futures;
 use crate::group::play_group;
@@ -168,7 +168,13 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
         self.shared.senders[self.at].lock().begin(self.at, self.accepted, length)
     }
 
-    fn took(&mut self, sent: Result<Ticket, SendError>) -> Result<bool, CloseReason> {
+    /// A message of `length` bytes was accepted, or was not.
+    fn took(
+        &mut self,
+        length: usize,
+        sent: Result<Ticket, SendError>,
+    ) -> Result<bool, CloseReason> {
+        expect_limit(length, self.sender.max_message_bytes(), &sent);
         match sent {
             Ok(ticket) => {
                 self.accepted += 1;
@@ -176,7 +182,7 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
                 self.last = Some(ticket);
                 Ok(true)
             }
-            Err(SendError::Full(_) | SendError::TimedOut { .. }) => {
+            Err(SendError::Full(_) | SendError::TimedOut { .. } | SendError::TooLong { .. }) => {
                 self.shared.senders[self.at].lock().retract(self.accepted);
                 Ok(false)
             }
@@ -193,9 +199,8 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
         }
     }
 
-    /// A message's length as a case has it, as far as the connection takes it.
     fn length(&self, wanted: u32) -> usize {
-        (wanted as usize).min(self.sender.max_message_bytes())
+        length(&self.shared.case.settings, wanted, self.sender.max_message_bytes())
     }
 
     fn step(&mut self, case: &WorldCase, step: SendStep) -> Result<(), CloseReason> {
@@ -203,19 +208,19 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
             SendStep::Send(length) => {
                 let message = self.begin(self.length(length));
                 let sent = self.sender.send(&message);
-                self.took(sent).map(drop)
+                self.took(message.len(), sent).map(drop)
             }
             SendStep::TrySend(length) => {
                 let message = self.begin(self.length(length));
                 let sent = self.sender.try_send(&message);
-                self.took(sent).map(drop)
+                self.took(message.len(), sent).map(drop)
             }
             SendStep::SendWithin(length, time) => {
                 let message = self.begin(self.length(length));
                 let sent = timed(case, "send_timeout", us(time), || {
                     self.sender.send_timeout(&message, us(time))
                 });
-                self.took(sent).map(drop)
+                self.took(message.len(), sent).map(drop)
             }
             SendStep::Batch(length, count) => self.batch(self.length(length), count),
             SendStep::Reserve(length, commits) => self.reserve(self.length(length), commits),
@@ -246,7 +251,7 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
         for _ in 0..count {
             let message = self.begin(length);
             let sent = self.sender.batch().try_send(&message);
-            if !self.took(sent)? {
+            if !self.took(length, sent)? {
                 break;
             }
         }
@@ -255,15 +260,20 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
 
     fn reserve(&mut self, length: usize, commits: bool) -> Result<(), CloseReason> {
         let message = self.begin(length);
-        let sent = match self.sender.try_reserve(length) {
+        let most = self.sender.max_message_bytes();
+        let reserved = self.sender.try_reserve(length);
+        expect_limit(length, most, &reserved);
+        let sent = match reserved {
             Ok(_) if !commits => Err(SendError::TimedOut { unflushed: 0 }),
             Ok(mut room) => {
-                assert!(room.capacity() >= length);
+                assert_eq!(room.capacity(), length);
+                let beyond = room.write(1, &message);
+                expect_limit(1 + length, length, &beyond);
                 room.write(0, &message).and_then(|()| room.commit(length))
             }
             Err(e) => Err(e),
         };
-        self.took(sent).map(drop)
+        self.took(length, sent).map(drop)
     }
 }
 

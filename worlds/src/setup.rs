@@ -37,10 +37,10 @@ fn common(settings: &Settings) -> Common {
     }
 }
 
-/// The smallest ring: 4096 bytes, a little longer than the longest message.
+/// The smallest ring that holds the longest message, with the 8 bytes that it takes besides.
 fn ring(settings: &Settings) -> RingShape {
     let layout = if settings.window.is_multiple_of(2) { Layout::Plain } else { Layout::Mirrored };
-    let least = if layout == Layout::Plain { 2 } else { 1 } * (settings.message_bytes + 64);
+    let least = if layout == Layout::Plain { 2 } else { 1 } * (settings.message_bytes + 8);
     let ring_bytes = u64::from(least).next_power_of_two().max(RingShape::MIN_BYTES);
     RingShape { ring_bytes, message_bytes: settings.message_bytes, layout }
 }

@@ -9,6 +9,8 @@ use super::{
     timeout,
 };
 
+/// The smallest ring.
+const PAGE: u32 = 4096;
 /// The longest keepalive interval that passes in a world: where threads poll, time takes steps.
 const LONG_MS: u64 = 100;
 /// A keepalive interval in which no world ends: nothing hides a lost wake-up.
@@ -25,6 +27,11 @@ impl WorldCase {
         let connection = connection.unwrap_or_else(|| random.pick(CaseProtocol::value_variants()));
         let place = place.unwrap_or_else(|| random.pick(DeviceKind::value_variants()));
         let mut settings = settings(&mut random);
+        let has_ring =
+            matches!(connection, CaseProtocol::BufferedRead | CaseProtocol::BufferedWrite);
+        if has_ring && random.one_in(3) {
+            settings.message_bytes = random.pick(&[PAGE / 2 - 8, PAGE - 8]);
+        }
         let faults =
             if place == DeviceKind::Faulty { faults(&mut random) } else { CaseFaults::default() };
         let is_wired = place == DeviceKind::Wired;
@@ -170,14 +177,19 @@ fn settings(random: &mut Random) -> Settings {
     }
 }
 
-/// A length at an edge: nothing, one byte, the longest message, what lies beside it.
+/// A length at an edge: nothing, one byte, the longest message, what lies beside it. Or one of which
+/// two take as much of a ring as the longest message, with 8 bytes for each, or are too long for that.
 fn length(random: &mut Random, settings: &Settings) -> u32 {
     let most = settings.message_bytes;
-    match random.below(6) {
+    let half = ((most + 8) / 2).saturating_sub(8);
+    match random.below(10) {
         0 => 0,
         1 => 1,
         2 => most,
         3 => most.saturating_sub(1),
+        4 => most + 1,
+        5 => half,
+        6 => half + 1,
         _ => random.below(u64::from(most) + 1) as u32,
     }
 }
