@@ -33,18 +33,20 @@ struct WriterProgress {
 
 /// Plays it at the sites of its ends.
 pub(crate) fn play_bytes<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
-    let Some(mut inbox) = inbox::<P>(case, sites) else { return };
+    let Some((mut inbox, pool)) = inbox::<P>(case, sites) else { return };
     let told = Arc::new(Mutex::new(WriterProgress::default()));
     let silences = Arc::new(EndSilences::of(case, sites));
-    let writing = start_senders::<P>(&mut inbox, case, sites, 1, |_, sender, far| {
-        let (case, told, silences) = (Arc::clone(case), Arc::clone(&told), Arc::clone(&silences));
-        let write = move || {
-            let writer = ByteWriter::new(sender);
-            PlayedWriter { writer, told: &told, silences: &silences }.run(&case);
-            silences.begin_of_sender(0);
-        };
-        far.run(|| thread::spawn("writer", write)).expect("a thread")
-    });
+    let writing =
+        start_senders::<P>((&mut inbox, pool.as_ref()), case, sites, 1, |_, sender, far| {
+            let (case, told, silences) =
+                (Arc::clone(case), Arc::clone(&told), Arc::clone(&silences));
+            let write = move || {
+                let writer = ByteWriter::new(sender);
+                PlayedWriter { writer, told: &told, silences: &silences }.run(&case);
+                silences.begin_of_sender(0);
+            };
+            far.run(|| thread::spawn("writer", write)).expect("a thread")
+        });
     if writing.is_empty() {
         return;
     }

@@ -70,6 +70,19 @@ pub enum WaitKind {
     Adaptive,
 }
 
+/// Receive buffers of Send/Receive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BufferKind {
+    /// Each connection has its own, and the sender has credits for them.
+    #[default]
+    Own,
+    /// The receiver's connections share a pool, which lends them.
+    Pool,
+    /// Each connection has its own, without credits: a slow receiver loses its sender.
+    Uncontrolled,
+}
+
 /// Settings of both ends. Sizes are of messages, as each protocol counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -93,6 +106,9 @@ pub struct Settings {
     /// A request is sent again after 4.096 µs times 2 to this.
     #[serde(default = "timeout")]
     pub timeout: u8,
+    /// Receive buffers of Send/Receive.
+    #[serde(default)]
+    pub buffers: BufferKind,
 }
 
 /// One action of a sender.
@@ -345,14 +361,27 @@ impl WorldCase {
         is_faulty || self.requests_may_fail() || self.short_one_in > 0
     }
 
-    /// Reports whether requests of a connection may fail: a queue pair fails by itself, or faults
-    /// last longer than the retries.
+    /// Reports whether requests of a connection may fail: a queue pair fails by itself, faults last
+    /// longer than the retries, or nothing keeps a sender from a receiver that is not ready.
     pub fn requests_may_fail(&self) -> bool {
         let CaseNetwork { loss, corrupt, partition_us, .. } = self.network;
         let tries_us = self.settings.retry_time().as_micros() as u64;
         let is_harsh = loss + corrupt > 2 * GENTLE || partition_us > tries_us / 2;
         let CaseFaults { qp_death, lost_response, rnr, .. } = self.faults;
-        is_harsh || qp_death > 0 || lost_response > MILD || rnr > MILD
+        let is_uncontrolled = self.settings.buffers == BufferKind::Uncontrolled;
+        is_harsh || qp_death > 0 || lost_response > MILD || rnr > MILD || is_uncontrolled
+    }
+
+    /// Reports whether nothing keeps the ends from their orderly end, if the sender closes.
+    pub fn is_orderly(&self) -> bool {
+        let is_faulty = self.requests_may_fail() || self.short_one_in > 0 || self.kill.is_some();
+        !is_faulty && !self.receiver_is_dropped
+    }
+
+    /// Reports whether threads are slow at times, so that a linger may be over before its end has had
+    /// a turn.
+    pub fn has_slow_threads(&self) -> bool {
+        self.stall_one_in > 0 || self.stop.is_some()
     }
 
     /// Reports whether ends that are set up may get no memory or no descriptor.

@@ -27,17 +27,18 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Plays it at the sites of its ends.
 pub(crate) fn play_futures<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
     let count = case.senders.len();
-    let Some(mut inbox) = inbox::<P>(case, sites) else { return };
+    let Some((mut inbox, pool)) = inbox::<P>(case, sites) else { return };
     let shared = Arc::new(SharedPlay::new(case, sites));
-    let threads = start_senders::<P>(&mut inbox, case, sites, count, |at, sender, far| {
-        let shared = Arc::clone(&shared);
-        let send = move || {
-            let task = send(aio::Sender::new(sender), at, &shared);
-            block_on(task, None).expect("descriptors");
-            shared.senders[at].lock().ended_at = Some(time::now());
-        };
-        far.run(|| thread::spawn("sender", send)).expect("a thread")
-    });
+    let threads =
+        start_senders::<P>((&mut inbox, pool.as_ref()), case, sites, count, |at, sender, far| {
+            let shared = Arc::clone(&shared);
+            let send = move || {
+                let task = send(aio::Sender::new(sender), at, &shared);
+                block_on(task, None).expect("descriptors");
+                shared.senders[at].lock().ended_at = Some(time::now());
+            };
+            far.run(|| thread::spawn("sender", send)).expect("a thread")
+        });
     let receiving = ReceiverFuture::<P::Receiver> {
         inbox: aio::Receiver::new(inbox),
         shared: &shared,

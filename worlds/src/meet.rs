@@ -10,7 +10,9 @@ use host::{thread, time, world};
 use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, decode};
 use rdma_conn::error::ConnectError;
 use rdma_conn::handshake::{HELLO_LIMIT, HandshakeError};
-use rdma_conn::{Listener, connect_sender, join, receiver};
+use rdma_conn::{
+    Listener, RecvHalf as _, SendHalf as _, connect_sender, join_shared, receiver_shared,
+};
 
 use crate::case::WorldCase;
 use crate::checks::{is_set_up_failure, slack, unnamed};
@@ -20,11 +22,20 @@ use crate::setup::Tuned;
 /// Time between two looks whether an initiator has failed before it said anything.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The receiver of a case at the first of its sites, if there is memory for it.
-pub(crate) fn inbox<P: Tuned>(case: &WorldCase, sites: &[Site]) -> Option<P::Receiver> {
-    let senders = case.senders.len() as u32;
-    match receiver::<P>(&sites[0].device, &P::config(&case.settings, senders), senders) {
-        Ok(inbox) => Some(inbox),
+/// The receiver of a case at the first of its sites, with the pool of its buffers, if there is memory
+/// for it.
+pub(crate) fn inbox<P: Tuned>(
+    case: &WorldCase,
+    sites: &[Site],
+) -> Option<(P::Receiver, Option<P::Pool>)> {
+    let (device, senders) = (&sites[0].device, case.senders.len() as u32);
+    let config = P::config(&case.settings, senders);
+    let made = P::pool(device, &case.settings, senders).and_then(|pool| {
+        let inbox = receiver_shared::<P>(device, &config, senders, pool.as_ref())?;
+        Ok((inbox, pool))
+    });
+    match made {
+        Ok(made) => Some(made),
         Err(e) if case.short_one_in > 0 && is_set_up_failure(&e) => {
             world::note(|| format!("there is no receiver: {}", unnamed(&e)));
             None
@@ -36,7 +47,7 @@ pub(crate) fn inbox<P: Tuned>(case: &WorldCase, sites: &[Site]) -> Option<P::Rec
 /// Connects the senders of a case with their receiver, and has each started by `start`, which gets
 /// its number and its site. Returns the threads of those that have connected: of the first ones.
 pub(crate) fn start_senders<P: Tuned>(
-    inbox: &mut P::Receiver,
+    (inbox, pool): (&mut P::Receiver, Option<&P::Pool>),
     case: &WorldCase,
     sites: &[Site],
     count: usize,
@@ -49,7 +60,9 @@ pub(crate) fn start_senders<P: Tuned>(
     };
     for at in 0..count {
         // Those that follow one that does not connect would have its number.
-        let Some((sender, far)) = meeting.sender(inbox, case, sites, at) else { break };
+        let Some((sender, far)) = meeting.sender((&mut *inbox, pool), case, sites, at) else {
+            break;
+        };
         connected.push((at, sender, far));
         // During a shortage that ends, none begins: it could fail of it.
         if case.short_one_in == 0 || case.short_to_the_end {
@@ -90,7 +103,7 @@ impl<P: Tuned> SenderMeeting<P> {
     /// not connect.
     fn sender<'s>(
         &self,
-        inbox: &mut P::Receiver,
+        inbox: (&mut P::Receiver, Option<&P::Pool>),
         case: &WorldCase,
         sites: &'s [Site],
         at: usize,
@@ -110,12 +123,12 @@ impl<P: Tuned> SenderMeeting<P> {
 
     fn join(
         &self,
-        inbox: &mut P::Receiver,
+        (inbox, pool): (&mut P::Receiver, Option<&P::Pool>),
         (near, far): (&Site, &Site),
         config: &P::Config,
     ) -> Result<P::Sender, ConnectError> {
         let SenderMeeting::Over { listener, .. } = self else {
-            return join::<P>(inbox, &near.device, &far.device, config);
+            return join_shared::<P>(inbox, pool, &near.device, &far.device, config);
         };
         let has_ended = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -128,7 +141,9 @@ impl<P: Tuned> SenderMeeting<P> {
             let accepted = loop {
                 match listener.next_timeout(LOOK) {
                     Ok(Some(incoming)) => {
-                        break incoming.accept_into(inbox, &near.device, config).map(drop);
+                        let accepted =
+                            incoming.accept_into_shared(inbox, pool, &near.device, config);
+                        break accepted.map(drop);
                     }
                     Ok(None) if has_ended.load(Ordering::Relaxed) => break Ok(()),
                     Ok(None) => {}
@@ -139,6 +154,23 @@ impl<P: Tuned> SenderMeeting<P> {
             accepted.and(connected)
         })
     }
+}
+
+/// All senders of a case have gone: others get the shares of its pool that they had.
+pub(crate) fn expect_shares<P: Tuned>(case: &WorldCase, sites: &[Site], pool: &P::Pool) {
+    let (near, senders) = (&sites[0].device, case.senders.len());
+    let config = P::config(&case.settings, senders as u32);
+    let mut inbox = receiver_shared::<P>(near, &config, senders as u32, pool).expect("a receiver");
+    let joined: Vec<P::Sender> = (0..senders)
+        .map(|at| {
+            let far = &site_of(case, sites, at).device;
+            join_shared::<P>(&mut inbox, pool, near, far, &config).expect("its share")
+        })
+        .collect();
+    for sender in joined {
+        sender.abort();
+    }
+    inbox.abort();
 }
 
 /// Strangers that are silent, or say half a Hello, are refused when their time is up, and hear of it.

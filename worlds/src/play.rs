@@ -21,10 +21,13 @@ use crate::checks::{
 };
 use crate::futures::play_futures;
 use crate::group::play_group;
-use crate::meet::{inbox, start_senders};
+use crate::meet::{expect_shares, inbox, start_senders};
 use crate::places::{Site, on_devices};
 use crate::setup::Tuned;
 use crate::shared::SharedPlay;
+
+/// The receiver takes what there is, sooner or later: its sleeps are shorter.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Plays a case in a world of its own.
 pub fn play(case: &WorldCase, limits: Limits) -> (Report, Result<(), Failure>) {
@@ -76,13 +79,14 @@ fn form<P: Tuned>(form: Form) -> Play {
 /// Plays it at the sites of its ends.
 fn play_on<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
     let count = case.senders.len();
-    let Some(mut inbox) = inbox::<P>(case, sites) else { return };
+    let Some((mut inbox, pool)) = inbox::<P>(case, sites) else { return };
     let shared = Arc::new(SharedPlay::new(case, sites));
-    let threads = start_senders::<P>(&mut inbox, case, sites, count, |at, sender, far| {
-        let shared = Arc::clone(&shared);
-        let run = move || PlayedSender::<P>::new(sender, at, &shared).run();
-        far.run(|| thread::spawn("sender", run)).expect("a thread")
-    });
+    let threads =
+        start_senders::<P>((&mut inbox, pool.as_ref()), case, sites, count, |at, sender, far| {
+            let shared = Arc::clone(&shared);
+            let run = move || PlayedSender::<P>::new(sender, at, &shared).run();
+            far.run(|| thread::spawn("sender", run)).expect("a thread")
+        });
     let taken = PlayedReceiver::<P>::new(inbox, &shared, threads.len()).run();
     for thread in threads {
         thread.join().expect("no panic");
@@ -92,6 +96,17 @@ fn play_on<P: Tuned>(case: &Arc<WorldCase>, sites: &[Site]) {
             told.lock().expect_all(at, taken);
         }
     }
+    if let Some(pool) = pool.filter(|_| gives_all_back(case)) {
+        expect_shares::<P>(case, sites, &pool);
+    }
+}
+
+/// True if each sender ends in order, and the receiver has the time to learn of the device that no
+/// buffer is left with it.
+fn gives_all_back(case: &WorldCase) -> bool {
+    const ENOUGH: Duration = Duration::from_secs(1);
+    let close = case.ends.iter().all(|end| *end == SenderEnding::Close);
+    case.is_orderly() && close && case.settings.linger() >= ENOUGH && !case.has_slow_threads()
 }
 
 /// A sender and its steps.
@@ -100,12 +115,14 @@ struct PlayedSender<'s, P: Tuned> {
     at: usize,
     shared: &'s SharedPlay,
     accepted: u64,
+    /// Bytes of accepted messages.
+    bytes: u64,
     last: Option<Ticket>,
 }
 
 impl<'s, P: Tuned> PlayedSender<'s, P> {
     fn new(sender: P::Sender, at: usize, shared: &'s SharedPlay) -> PlayedSender<'s, P> {
-        PlayedSender { sender, at, shared, accepted: 0, last: None }
+        PlayedSender { sender, at, shared, accepted: 0, bytes: 0, last: None }
     }
 
     fn run(mut self) {
@@ -121,10 +138,24 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
                 return self.end(&case);
             }
         }
+        assert_eq!(P::sent(&self.sender), (self.accepted, self.bytes), "messages and bytes");
+        if case.is_orderly() && case.seed.is_multiple_of(4) {
+            self.expect_room();
+        }
         match case.ends[self.at] {
             SenderEnding::Drop => self.end(&case),
             SenderEnding::Close => self.close(&case),
         }
+    }
+
+    /// When all of its messages are acknowledged, and those are freed that take room, a sender has its
+    /// room again: that of the longest message.
+    fn expect_room(&mut self) {
+        let (at, most) = (self.at, self.sender.max_message_bytes());
+        let drained = self.sender.wait_all_timeout(PATIENCE);
+        let room = drained.and_then(|()| self.sender.wait_for_room_timeout(most, PATIENCE));
+        assert!(room.is_ok(), "sender {at} does not get its room back: {room:?}");
+        assert_eq!(P::unreturned(&self.sender), 0, "messages that sender {at} still has");
     }
 
     /// The connection has ended for a reason that the case gives.
@@ -145,9 +176,7 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
         let (shared, at, accepted) = (self.shared, self.at, self.accepted);
         let start = time::now();
         shared.senders[at].lock().leaves_at = Some(start);
-        // The receiver takes what there is, sooner or later: its sleeps are counted in.
-        let patience = Duration::from_secs(300);
-        let closed = timed(case, "close", patience, || self.sender.close_timeout(patience));
+        let closed = timed(case, "close", PATIENCE, || self.sender.close_timeout(PATIENCE));
         expect_detected(case, "close", (start, Duration::ZERO), shared.silences.of_receiver());
         let how = || unnamed(&format!("{closed:?}"));
         world::note(|| format!("sender {at} closed after {accepted} messages: {}", how()));
@@ -178,6 +207,7 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
         match sent {
             Ok(ticket) => {
                 self.accepted += 1;
+                self.bytes += length as u64;
                 host::progress();
                 self.last = Some(ticket);
                 Ok(true)
@@ -238,6 +268,9 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
                 let done = timed(case, "wait_all_timeout", us(time), || {
                     self.sender.wait_all_timeout(us(time))
                 });
+                if done.is_ok() {
+                    assert_eq!(P::unreturned(&self.sender), 0, "messages that are kept");
+                }
                 self.done(done)
             }
             SendStep::Sleep(time) => {
@@ -285,6 +318,8 @@ struct PlayedReceiver<'s, P: Tuned> {
     /// Threads that free messages, up to when the receiver has gone.
     frees: Vec<JoinHandle<()>>,
     taken: Vec<u64>,
+    /// Bytes of all of these.
+    bytes: u64,
     ended: Vec<bool>,
     is_over: bool,
     /// Senders that have connected.
@@ -295,8 +330,17 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
     fn new(inbox: P::Receiver, shared: &'s SharedPlay, peers: usize) -> PlayedReceiver<'s, P> {
         let senders = shared.senders.len();
         let (taken, ended) = (vec![0; senders], vec![false; senders]);
-        let (held, frees) = (Vec::new(), Vec::new());
-        PlayedReceiver { inbox, shared, held, frees, taken, ended, is_over: false, peers }
+        PlayedReceiver {
+            inbox,
+            shared,
+            held: Vec::new(),
+            frees: Vec::new(),
+            taken,
+            bytes: 0,
+            ended,
+            is_over: false,
+            peers,
+        }
     }
 
     /// Messages that it has taken of each sender.
@@ -310,6 +354,14 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
             self.held.clear();
         } else {
             self.drain(&case);
+            if case.is_orderly() {
+                let taken: (u64, u64) = (self.taken.iter().sum(), self.bytes);
+                assert_eq!(P::received(&self.inbox), taken, "messages and bytes");
+            }
+            if gives_all_back(&case) {
+                let left = (self.inbox.peers(), P::lost(&self.inbox));
+                assert_eq!(left, (0, 0), "peers and lost buffers");
+            }
         }
         timed(&case, "drop of the receiver", case.settings.linger(), || drop(self.inbox));
         self.shared.silences.begin_of_receiver();
@@ -376,9 +428,11 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
     }
 
     fn each(&mut self) {
-        let (shared, taken) = (self.shared, &mut self.taken);
-        let got =
-            self.inbox.try_recv_each(|peer, bytes| check(shared, taken, peer.0 as usize, bytes));
+        let PlayedReceiver { inbox, shared, taken, bytes: sum, .. } = self;
+        let got = inbox.try_recv_each(|peer, bytes| {
+            check(shared, taken, peer.0 as usize, bytes);
+            *sum += bytes.len() as u64;
+        });
         match got {
             Ok(_) => {}
             Err(e) => self.failed(e),
@@ -389,6 +443,7 @@ impl<'s, P: Tuned> PlayedReceiver<'s, P> {
         match got {
             Ok(message) => {
                 check(self.shared, &mut self.taken, message.peer().0 as usize, &message);
+                self.bytes += message.len() as u64;
                 self.held.push(message);
             }
             Err(e) => self.failed(e),

@@ -4,9 +4,9 @@ use clap::ValueEnum as _;
 use host::random::Random;
 
 use super::{
-    CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, FOREVER_US, Form, GENTLE, MILD, ProcessKill,
-    ProcessStop, RecvStep, SendStep, SenderEnding, Settings, Strangers, WaitKind, WorldCase,
-    timeout,
+    BufferKind, CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, FOREVER_US, Form, GENTLE, MILD,
+    ProcessKill, ProcessStop, RecvStep, SendStep, SenderEnding, Settings, Strangers, WaitKind,
+    WorldCase, timeout,
 };
 
 /// The smallest ring.
@@ -139,10 +139,16 @@ impl WorldCase {
             // processor.
             case.settings.linger_ms = case.settings.linger_ms.max(1000);
         }
+        if connection == CaseProtocol::SendRecv {
+            use BufferKind::{Own, Pool, Uncontrolled};
+            case.settings.buffers =
+                random.pick(&[Own, Own, Own, Own, Pool, Pool, Pool, Uncontrolled]);
+        }
         let closes = case.ends.iter().all(|end| *end == SenderEnding::Close)
             && !case.receiver_is_dropped
             && case.kill.is_none()
-            && case.short_one_in == 0;
+            && case.short_one_in == 0
+            && case.settings.buffers != BufferKind::Uncontrolled;
         if matches!(case.place, DeviceKind::Faulty | DeviceKind::Wired) || !closes {
             // An end that could not be said within the linger is found by a probe alone.
             case.settings.keepalive_ms = case.settings.keepalive_ms.min(LONG_MS);
@@ -174,6 +180,7 @@ fn settings(random: &mut Random) -> Settings {
         keepalive_ms: random.pick(keepalives),
         linger_ms: random.pick(&[1, 50, 1000]),
         timeout: timeout(),
+        buffers: BufferKind::Own,
     }
 }
 
