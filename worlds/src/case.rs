@@ -179,6 +179,8 @@ pub struct CaseFaults {
     pub late_read: u16,
     /// A queue pair goes to the error state.
     pub qp_death: u16,
+    /// The responder refuses a request's key.
+    pub access: u16,
 }
 
 /// The network of [`DeviceKind::Wired`]: how often which fault strikes a packet, in thousandths,
@@ -307,6 +309,9 @@ pub struct WorldCase {
     /// The same of posts to queues, which a connection does again.
     #[serde(default)]
     pub short_posts_one_in: u64,
+    /// One of so many waits for descriptors is interrupted, and one of so many parks ends early.
+    #[serde(default)]
+    pub spurious_one_in: u64,
     /// Faults of requests.
     pub faults: CaseFaults,
     /// Faults of packets on the network of [`DeviceKind::Wired`].
@@ -367,9 +372,10 @@ impl WorldCase {
         let CaseNetwork { loss, corrupt, partition_us, .. } = self.network;
         let tries_us = self.settings.retry_time().as_micros() as u64;
         let is_harsh = loss + corrupt > 2 * GENTLE || partition_us > tries_us / 2;
-        let CaseFaults { qp_death, lost_response, rnr, .. } = self.faults;
+        let CaseFaults { qp_death, access, lost_response, rnr, .. } = self.faults;
         let is_uncontrolled = self.settings.buffers == BufferKind::Uncontrolled;
-        is_harsh || qp_death > 0 || lost_response > MILD || rnr > MILD || is_uncontrolled
+        let is_struck = qp_death > 0 || access > 0 || lost_response > MILD || rnr > MILD;
+        is_harsh || is_struck || is_uncontrolled
     }
 
     /// Reports whether nothing keeps the ends from their orderly end, if the sender closes.

@@ -132,7 +132,9 @@ pub(crate) fn is_set_up_failure(error: &ConnectError) -> bool {
 /// goodbye.
 pub(crate) fn may_be_lost(case: &WorldCase, at: usize, reason: &CloseReason) -> bool {
     let is_gone = case.may_die(at) || case.ends[at] == SenderEnding::Drop;
-    is_gone && matches!(reason, CloseReason::PeerLost(_)) || is_failure(case, reason)
+    // A key of the sender's is refused, by which a Direct Read receiver reads.
+    let is_refused = case.faults.access > 0 && matches!(reason, CloseReason::BadOffer(_));
+    is_gone && matches!(reason, CloseReason::PeerLost(_)) || is_refused || is_failure(case, reason)
 }
 
 /// True if the case explains that a receiver itself fails for this reason, whatever its senders do.

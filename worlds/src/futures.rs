@@ -105,7 +105,9 @@ fn leave<S: SendHalf + 'static>(
     told: &Mutex<SenderProgress>,
 ) {
     told.lock().leaves_at = Some(time::now());
-    timed(case, "drop", Duration::ZERO, || drop(sender));
+    // Where there is no other thread, it is said here.
+    let most = if case.is_short_to_the_end() { case.settings.linger() } else { Duration::ZERO };
+    timed(case, "drop", most, || drop(sender));
 }
 
 async fn send_step<S: SendHalf + 'static>(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use host::thread::JoinHandle;
 use host::world::{CurrentTask, NodeId};
 use host::{thread, time, world};
 use rdma_conn::device::{self, Device};
@@ -56,6 +57,7 @@ pub(crate) fn on_devices(case: &WorldCase, play: impl FnOnce(&[Site])) {
                 lost_response: rate(case.faults.lost_response),
                 late_read: rate(case.faults.late_read),
                 qp_death: rate(case.faults.qp_death),
+                access_error: rate(case.faults.access),
                 ..soft_rnic::Faults::default()
             };
             let simulation = Arc::new(Simulation::new(case.seed, faults));
@@ -89,6 +91,23 @@ fn expect_credits(case: &WorldCase, rnr_naks: u64) {
     assert!(may_be || rnr_naks == 0, "{rnr_naks} receivers were not ready");
 }
 
+/// The node of a process.
+fn add_node() -> NodeId {
+    world::here(CurrentTask::add_node).expect("it plays in a world")
+}
+
+/// Stops one of the processes for a while.
+fn stopper(case: &WorldCase, nodes: &[NodeId]) -> Option<JoinHandle<()>> {
+    let stop = case.stop?;
+    let node = nodes[stop.process];
+    let run = move || {
+        time::sleep(us(stop.at_us));
+        world::note(|| format!("process {} stops for {} us", stop.process, stop.for_us));
+        world::here(|here| here.stop(node, us(stop.for_us)));
+    };
+    Some(thread::spawn("stopper", run).expect("a thread"))
+}
+
 /// The ends are in processes of their own, of which one may be killed, and one stopped.
 fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let machine = WorldMachine::new();
@@ -106,19 +125,8 @@ fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
         };
         thread::spawn("killer", kill).expect("a thread")
     });
-    let nodes: Vec<NodeId> = devices
-        .iter()
-        .map(|_| world::here(CurrentTask::add_node).expect("it plays in a world"))
-        .collect();
-    let stopper = case.stop.map(|stop| {
-        let node = nodes[stop.process];
-        let stop = move || {
-            time::sleep(us(stop.at_us));
-            world::note(|| format!("process {} stops for {} us", stop.process, stop.for_us));
-            world::here(|here| here.stop(node, us(stop.for_us)));
-        };
-        thread::spawn("stopper", stop).expect("a thread")
-    });
+    let nodes: Vec<NodeId> = devices.iter().map(|_| add_node()).collect();
+    let stopper = stopper(case, &nodes);
     let site = |((device, node), silence): ((&WorldDevice, &NodeId), Silence)| {
         Site::on_node(device.name(), *node, silence)
     };
@@ -138,7 +146,8 @@ fn expect_none(left: &[(&str, usize)]) {
     assert!(left.is_empty(), "not given back: {left:?}");
 }
 
-/// The receiver has one address of a network, the senders another one.
+/// The receiver has one address of a network, the senders another one: as two machines, of which one
+/// may be stopped.
 fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let of = case.network;
     let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
@@ -155,7 +164,13 @@ fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
     .expect("a network");
     let ips = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
     let devices = ips.map(|ip| network.device(ip).expect("a device"));
-    let sites = devices.each_ref().map(|device| Site::here(device.name()));
+    let nodes = ips.map(|_| add_node());
+    let stopper = stopper(case, &nodes);
+    // The threads of a device are of its node.
+    let sites = [0, 1].map(|at: usize| {
+        let open = || Site::on_node(devices[at].name(), nodes[at], Silence::default());
+        world::on_node(nodes[at], open)
+    });
     let silences = sites.each_ref().map(|site| site.silence.clone());
     let partition = move || {
         time::sleep(us(of.partition_at_us));
@@ -165,8 +180,11 @@ fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
         }
     };
     let partition = thread::spawn("partition", partition).expect("a thread");
-    play(&sites);
+    sites[0].run(|| play(&sites));
     drop(sites);
+    for thread in stopper {
+        thread.join().expect("no panic");
+    }
     for device in &devices {
         expect_credits(case, device.counters().rnr_naks);
         expect_none(&device.left());

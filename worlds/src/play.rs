@@ -49,6 +49,7 @@ pub fn play_with(
         jump_ns: 1 + case.jump_us * 1000,
         short_one_in: case.short_one_in,
         short_posts_one_in: case.short_posts_one_in,
+        spurious_one_in: case.spurious_one_in,
         plant,
     };
     let case = Arc::new(case.clone());

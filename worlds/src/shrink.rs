@@ -49,6 +49,7 @@ fn candidates(case: &WorldCase) -> Vec<WorldCase> {
         WorldCase { short_one_in: 0, ..case.clone() },
         WorldCase { short_to_the_end: false, ..case.clone() },
         WorldCase { short_posts_one_in: 0, ..case.clone() },
+        WorldCase { spurious_one_in: 0, ..case.clone() },
         WorldCase { strangers: None, ..case.clone() },
         WorldCase {
             settings: Settings { buffers: BufferKind::Own, ..case.settings },

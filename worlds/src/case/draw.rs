@@ -60,6 +60,7 @@ impl WorldCase {
             short_one_in: 0,
             short_to_the_end: false,
             short_posts_one_in: 0,
+            spurious_one_in: 0,
             faults,
             network,
             settings,
@@ -100,6 +101,9 @@ impl WorldCase {
             // Shorter than the shortest timeout of a device.
             (case.jump_one_in, case.jump_us) =
                 (random.pick(&[500, 5_000]), random.pick(&[10, 100, 500]));
+            if is_wired && is_pair && random.one_in(2) {
+                (case.jump_one_in, case.jump_us) = (5_000, 20_000);
+            }
         }
         if connection == CaseProtocol::Multicast {
             // All members are of one process.
@@ -114,7 +118,9 @@ impl WorldCase {
         if case.form == Form::Bytes {
             case.senders.truncate(1);
             case.ends.truncate(1);
-        } else if connection != CaseProtocol::Multicast {
+        }
+        if is_pair {
+            add_pair_faults(&mut case, &mut random);
             if random.one_in(8) {
                 case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
             }
@@ -155,6 +161,35 @@ impl WorldCase {
         }
         case.short_to_the_end = case.short_one_in > 0 && random.one_in(2);
         case
+    }
+}
+
+/// Faults that groups do not have: waits that end early, faults that last longer than the retries,
+/// refused keys, and a machine that is stopped for a while.
+fn add_pair_faults(case: &mut WorldCase, random: &mut Random) {
+    /// Thousandths of requests, so that one of 36 is struck seven times in a row.
+    const OFTEN: u16 = 600;
+    if random.one_in(8) {
+        case.spurious_one_in = random.pick(&[3, 30]);
+    }
+    if case.place == DeviceKind::Faulty {
+        match random.below(12) {
+            0 => case.faults.rnr = OFTEN,
+            1 => case.faults.lost_response = OFTEN,
+            2 => case.faults.access = 1 + random.below(4) as u16,
+            _ => {}
+        }
+    }
+    if case.place == DeviceKind::Wired && random.one_in(8) {
+        let CaseNetwork { loss, corrupt, partition_us, .. } = case.network;
+        let is_calm = loss + corrupt == 0 && partition_us == 0 && case.stall_one_in == 0;
+        // Shorter than the retries, with what else takes them.
+        let longest = if is_calm { 200_000 } else { 10_000 };
+        case.stop = Some(ProcessStop {
+            process: random.below(2) as usize,
+            at_us: 1 + random.below(100_000),
+            for_us: random.pick(&[100, 10_000, longest]),
+        });
     }
 }
 
@@ -245,6 +280,7 @@ fn faults(random: &mut Random) -> CaseFaults {
         lost_response: rate(MILD.into(), false),
         late_read: rate(200, false),
         qp_death: rate(4, true),
+        access: 0,
     }
 }
 
