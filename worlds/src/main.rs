@@ -47,6 +47,9 @@ struct Args {
     /// Plant a fault into the code: no world may pass over it for long
     #[arg(long, value_name = "FAULT", value_parser = plant)]
     plant: Option<Plant>,
+    /// Run all seeds twice, and fail if their traces differ
+    #[arg(long)]
+    twice: bool,
     /// Stop at the first seed that fails
     #[arg(long)]
     first: bool,
@@ -144,13 +147,23 @@ fn descriptors() -> usize {
 /// Descriptors more than before a world. Its last threads may not have closed theirs yet.
 fn left_open(before: usize) -> usize {
     const LOOKS: u32 = 100;
-    let left = |look| {
+    let left = |look: u32| {
         if look > 0 {
             host::time::sleep(Duration::from_millis(1));
         }
         descriptors().saturating_sub(before)
     };
     (0..LOOKS).map(left).find(|left| *left == 0).unwrap_or_else(|| left(0))
+}
+
+/// The command that plays one case again, in the workspace.
+fn replay_command(args: &Args, what: &str) -> String {
+    let plant = args.plant.map_or_else(String::new, |plant| format!("--plant {plant:?} "));
+    let limit = match args.max_steps == Limits::default().steps {
+        true => String::new(),
+        false => format!(" -- --max-steps {}", args.max_steps),
+    };
+    format!("cargo xtask simulate {plant}{what}{limit}")
 }
 
 fn limits(args: &Args, events: usize) -> Limits {
@@ -169,11 +182,8 @@ fn make_smaller(args: &Args, case: &WorldCase) -> Result<ExitCode> {
     let fails =
         |case: &WorldCase| host::time::since(start) < SHRINK && has_failed(case).unwrap_or(false);
     let small = shrink(case, fails);
-    println!(
-        "{} of {} steps fail as well; replay them by --case '{small}'",
-        small.steps(),
-        case.steps()
-    );
+    println!("{} of {} steps fail as well; replay them by", small.steps(), case.steps());
+    println!("{}", replay_command(args, &format!("--case '{small}'")));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -202,6 +212,8 @@ struct RunSummary {
     steps: u64,
     virtual_s: f64,
     hash: u64,
+    /// Each seed and its hash.
+    hashes: Vec<(u64, u64)>,
     failed: Vec<WorldLine>,
 }
 
@@ -213,6 +225,7 @@ impl RunSummary {
         // The same in whichever order the processes end.
         self.hash =
             self.hash.wrapping_add((line.hash ^ line.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        self.hashes.push((line.seed, line.hash));
         if line.failure.is_some() {
             self.failed.push(line);
         }
@@ -220,11 +233,42 @@ impl RunSummary {
 }
 
 fn run(args: &Args) -> Result<ExitCode> {
+    let start = host::time::now();
+    let mut sum = play_all(args)?;
+    let code = report(args, &mut sum, host::time::since(start).as_secs_f64())?;
+    if !args.twice {
+        return Ok(code);
+    }
+    let mut again = play_all(args)?;
+    for run in [&mut sum, &mut again] {
+        run.hashes.sort_unstable();
+    }
+    if again.hashes == sum.hashes {
+        println!("again: hash {:016x}", again.hash);
+        return Ok(code);
+    }
+    let differs = sum.hashes.iter().zip(&again.hashes).find(|(one, other)| one != other);
+    println!("again: hash {:016x}: the runs differ", again.hash);
+    if let Some(((seed, _), _)) = differs {
+        println!("first of seed {seed}: {}", replay_seed(args, *seed));
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+/// The command that plays the case of a seed again.
+fn replay_seed(args: &Args, seed: u64) -> String {
+    let protocol = args.protocol.map(|value| format!("--protocol {} ", name(&value)));
+    let world = args.world.map(|value| format!("--world {} ", name(&value)));
+    let only = protocol.unwrap_or_default() + &world.unwrap_or_default();
+    replay_command(args, &format!("{only}--show {seed}"))
+}
+
+/// Plays all seeds, on all processors.
+fn play_all(args: &Args) -> Result<RunSummary> {
     let jobs = match args.jobs {
         Some(jobs) => jobs.max(1),
         None => 2 * std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let start = host::time::now();
     let (lines, shares) = host::channel::channel();
     let (lines, is_enough) = (Arc::new(lines), Arc::new(AtomicBool::new(false)));
     let workers: Vec<host::thread::JoinHandle<_>> = (0..jobs as u64)
@@ -254,7 +298,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     for worker in workers {
         worker.join().expect("no panic")?;
     }
-    report(args, &mut sum, host::time::since(start).as_secs_f64())
+    Ok(sum)
 }
 
 /// Runs the seeds `share`, `share + jobs`, … in processes of their own; one that fails ends its
@@ -318,6 +362,7 @@ fn report(args: &Args, sum: &mut RunSummary, s: f64) -> Result<ExitCode> {
     if let Some(first) = sum.failed.first() {
         println!("the last events of seed {}:", first.seed);
         first.events.iter().for_each(|event| println!("{event}"));
+        println!("replay it by\n{}", replay_seed(args, first.seed));
         let status = this_program(args)?.args(["--shrink", &first.seed.to_string()]).status();
         status.context("making the case smaller")?;
     }
