@@ -300,7 +300,7 @@ pub struct WorldCase {
     /// By at most so many microseconds.
     #[serde(default)]
     pub jump_us: u64,
-    /// One of so many calls that need memory or a descriptor gets none; 0 is none.
+    /// One of so many calls that need memory, a descriptor or a thread gets none; 0 is none.
     #[serde(default)]
     pub short_one_in: u64,
     /// Also when the ends are set up.

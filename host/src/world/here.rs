@@ -292,7 +292,7 @@ impl CurrentTask {
         self.world.state.lock().nature.short_posts_one_in = one_in;
     }
 
-    /// As [`refuse_posts`](Self::refuse_posts), of calls that need memory or a descriptor.
+    /// As [`refuse_posts`](Self::refuse_posts), of calls that need memory, a descriptor or a thread.
     pub fn refuse_memory(&self, one_in: u64) {
         self.world.state.lock().nature.short_one_in = one_in;
     }

@@ -35,7 +35,7 @@ pub struct Nature {
     pub jump_one_in: u64,
     /// The longest such jump, in nanoseconds.
     pub jump_ns: u64,
-    /// One of so many calls that need memory or a descriptor gets none; 0 is none.
+    /// One of so many calls that need memory, a descriptor or a thread gets none; 0 is none.
     pub short_one_in: u64,
     /// The same of posts to queues.
     pub short_posts_one_in: u64,
