@@ -124,9 +124,13 @@ pub(crate) fn within_process<A: Send, B>(
 ) -> Result<(A, B), ConnectError> {
     let system = |what| move |error| ConnectError::System { what, error };
     let (mut near, far) = UnixStream::pair().map_err(system("a socket pair"))?;
+    let thread = system("a thread for the other end");
+    if host::is_short() {
+        return Err(thread(std::io::ErrorKind::WouldBlock.into()));
+    }
     host::thread::scope(|scope| {
         let initiating = scope.spawn(move || initiator(&mut near));
-        let initiating = initiating.map_err(system("a thread for the other end"))?;
+        let initiating = initiating.map_err(thread)?;
         let accepted = acceptor(far);
         let initiated = initiating.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match (initiated, accepted) {

@@ -23,6 +23,9 @@ const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 pub fn poll(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<usize, Errno> {
     #[cfg(feature = "world")]
     if crate::is_in_world() {
+        if crate::world::is_interrupted() {
+            return Err(Errno::INTR);
+        }
         return crate::world::wait_for_fds(fds, deadline);
     }
     let left = deadline.map(|at| timespec(at.saturating_duration_since(crate::time::now())));
@@ -49,6 +52,9 @@ pub fn epoll_wait(
 ) -> Result<usize, Errno> {
     #[cfg(feature = "world")]
     if crate::is_in_world() {
+        if crate::world::is_interrupted() {
+            return Err(Errno::INTR);
+        }
         let deadline = timeout.and_then(|time| crate::time::now().checked_add(time));
         let mut readable = [PollFd::new(&set, rustix::event::PollFlags::IN)];
         crate::world::wait_for_fds(&mut readable, deadline)?;

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::io::Errno;
 
 thread_local! {
     /// Descriptors and timers that the polled future waits for.
@@ -57,7 +58,11 @@ pub fn block_on<F: Future>(future: F, deadline: Option<Instant>) -> io::Result<O
         }
         let all = std::iter::once(&bell.0).chain(&awaited);
         let mut all: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        crate::fd::poll(&mut all, deadline)?;
+        match crate::fd::poll(&mut all, deadline) {
+            // An interrupted wait: the future is polled once more.
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
         let _ = rustix::io::read(&bell.0, &mut [0; 8]);
     }
 }

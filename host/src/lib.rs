@@ -83,8 +83,8 @@ pub fn progress() {
     world::here(world::CurrentTask::progress);
 }
 
-/// Tells a call that needs memory or a descriptor to fail: the nature of a world decides, and
-/// elsewhere none does.
+/// Tells a call that needs memory, a descriptor or a thread to fail: the nature of a world decides,
+/// and elsewhere none does.
 #[inline(always)]
 #[must_use]
 pub fn is_short() -> bool {

@@ -31,6 +31,7 @@ mod state;
 pub mod sync;
 mod watch;
 
+pub(crate) use here::is_interrupted;
 pub use here::{
     CurrentTask, Task, fail, here, note, on_node, start_timer, uninterrupted, wait_for_fds,
 };

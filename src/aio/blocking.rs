@@ -47,7 +47,11 @@ impl<T: Send + 'static> BlockingTask<T> {
         };
         let tell = end.clone();
         let work = move || tell(Ok(work())).map_or((), Waker::wake);
-        if let Err(e) = host::thread::spawn("blocking", work) {
+        let started = match host::is_short() {
+            true => Err(io::ErrorKind::WouldBlock.into()),
+            false => host::thread::spawn("blocking", work).map(drop),
+        };
+        if let Err(e) = started {
             let _ = end(Err(e));
         }
         BlockingTask::World(outcome)

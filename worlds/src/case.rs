@@ -70,6 +70,19 @@ pub enum WaitKind {
     Adaptive,
 }
 
+/// Receive buffers of Send/Receive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BufferKind {
+    /// Each connection has its own, and the sender has credits for them.
+    #[default]
+    Own,
+    /// The receiver's connections share a pool, which lends them.
+    Pool,
+    /// Each connection has its own, without credits: a slow receiver loses its sender.
+    Uncontrolled,
+}
+
 /// Settings of both ends. Sizes are of messages, as each protocol counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -93,6 +106,9 @@ pub struct Settings {
     /// A request is sent again after 4.096 µs times 2 to this.
     #[serde(default = "timeout")]
     pub timeout: u8,
+    /// Receive buffers of Send/Receive.
+    #[serde(default)]
+    pub buffers: BufferKind,
 }
 
 /// One action of a sender.
@@ -131,7 +147,7 @@ pub enum RecvStep {
     Each,
     /// Frees one of the messages that are held.
     Free(u32),
-    /// Frees one of them on another thread.
+    /// Frees one of them on another thread, some time later.
     FreeElsewhere(u32),
     /// Frees all of them.
     FreeAll,
@@ -163,6 +179,8 @@ pub struct CaseFaults {
     pub late_read: u16,
     /// A queue pair goes to the error state.
     pub qp_death: u16,
+    /// The responder refuses a request's key.
+    pub access: u16,
 }
 
 /// The network of [`DeviceKind::Wired`]: how often which fault strikes a packet, in thousandths,
@@ -188,9 +206,12 @@ pub struct CaseNetwork {
     pub queue_kib: usize,
     /// Time at which the ends stop reaching each other, in microseconds from the begin.
     pub partition_at_us: u64,
-    /// For how long; 0 is never.
+    /// For how long; 0 is never, and [`FOREVER_US`] for as long as the world lasts.
     pub partition_us: u64,
 }
+
+/// A partition that no world outlasts: a day.
+pub const FOREVER_US: u64 = 86_400_000_000;
 
 impl Default for CaseNetwork {
     /// Without faults.
@@ -220,6 +241,11 @@ pub const RETRIES: u8 = 6;
 
 /// Thousandths of packets that may be lost so that [`RETRIES`] are as good as always enough.
 const GENTLE: u16 = 20;
+
+/// The same of requests of [`DeviceKind::Faulty`] that are lost, and of those whose receiver claims
+/// not to be ready. A request is struck so seven times in a row once in some 10^10, and a world has
+/// hundreds of requests.
+const MILD: u16 = 50;
 
 /// The death of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,12 +300,18 @@ pub struct WorldCase {
     /// By at most so many microseconds.
     #[serde(default)]
     pub jump_us: u64,
-    /// One of so many calls that need memory or a descriptor gets none; 0 is none.
+    /// One of so many calls that need memory, a descriptor or a thread gets none; 0 is none.
     #[serde(default)]
     pub short_one_in: u64,
+    /// Also when the ends are set up.
+    #[serde(default)]
+    pub short_to_the_end: bool,
     /// The same of posts to queues, which a connection does again.
     #[serde(default)]
     pub short_posts_one_in: u64,
+    /// One of so many waits for descriptors is interrupted, and one of so many parks ends early.
+    #[serde(default)]
+    pub spurious_one_in: u64,
     /// Faults of requests.
     pub faults: CaseFaults,
     /// Faults of packets on the network of [`DeviceKind::Wired`].
@@ -329,12 +361,38 @@ impl WorldCase {
     /// Reports whether requests may fail, so that an end may fail for other reasons than its
     /// peer's.
     pub fn may_fail(&self) -> bool {
+        let faults = &self.faults;
+        let is_faulty = faults.lost_response > 0 || faults.rnr > 0;
+        is_faulty || self.requests_may_fail() || self.short_one_in > 0
+    }
+
+    /// Reports whether requests of a connection may fail: a queue pair fails by itself, faults last
+    /// longer than the retries, or nothing keeps a sender from a receiver that is not ready.
+    pub fn requests_may_fail(&self) -> bool {
         let CaseNetwork { loss, corrupt, partition_us, .. } = self.network;
         let tries_us = self.settings.retry_time().as_micros() as u64;
         let is_harsh = loss + corrupt > 2 * GENTLE || partition_us > tries_us / 2;
-        let faults = &self.faults;
-        let is_faulty = faults.qp_death > 0 || faults.lost_response > 0 || faults.rnr > 0;
-        is_faulty || is_harsh || self.short_one_in > 0
+        let CaseFaults { qp_death, access, lost_response, rnr, .. } = self.faults;
+        let is_uncontrolled = self.settings.buffers == BufferKind::Uncontrolled;
+        let is_struck = qp_death > 0 || access > 0 || lost_response > MILD || rnr > MILD;
+        is_harsh || is_struck || is_uncontrolled
+    }
+
+    /// Reports whether nothing keeps the ends from their orderly end, if the sender closes.
+    pub fn is_orderly(&self) -> bool {
+        let is_faulty = self.requests_may_fail() || self.short_one_in > 0 || self.kill.is_some();
+        !is_faulty && !self.receiver_is_dropped
+    }
+
+    /// Reports whether threads are slow at times, so that a linger may be over before its end has had
+    /// a turn.
+    pub fn has_slow_threads(&self) -> bool {
+        self.stall_one_in > 0 || self.stop.is_some()
+    }
+
+    /// Reports whether ends that are set up may get no memory or no descriptor.
+    pub fn is_short_to_the_end(&self) -> bool {
+        self.short_one_in > 0 && self.short_to_the_end
     }
 }
 
@@ -348,6 +406,11 @@ impl Settings {
     /// The interval of probes.
     pub fn keepalive(&self) -> Duration {
         Duration::from_millis(self.keepalive_ms)
+    }
+
+    /// The longest wait of an end that is dropped.
+    pub fn linger(&self) -> Duration {
+        Duration::from_millis(self.linger_ms)
     }
 
     /// The longest time until a request at a peer that does not answer fails.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use host::plant::Plant;
-use host::world::Limits;
+use host::world::{Limits, Report};
 use serde::{Deserialize, Serialize};
 use worlds::case::{CaseProtocol, DeviceKind, WorldCase};
 use worlds::play::play_with;
@@ -47,6 +47,9 @@ struct Args {
     /// Plant a fault into the code: no world may pass over it for long
     #[arg(long, value_name = "FAULT", value_parser = plant)]
     plant: Option<Plant>,
+    /// Run all seeds twice, and fail if their traces differ
+    #[arg(long)]
+    twice: bool,
     /// Stop at the first seed that fails
     #[arg(long)]
     first: bool,
@@ -96,19 +99,71 @@ fn main() -> Result<ExitCode> {
 
 /// Plays a case and shows it.
 fn replay(args: &Args, case: &WorldCase) -> ExitCode {
-    let (report, ended) = play_with(case, limits(args, 100_000), args.plant);
+    const EVENTS: usize = 100_000;
+    let (report, failure) = if args.quiet {
+        let (report, ended) = play_with(case, limits(args, EVENTS), args.plant);
+        (report, ended.err().map(|failure| failure.to_string()))
+    } else {
+        play_and_count(args, case, EVENTS)
+    };
     if !args.quiet {
         println!("{}", report.events.join("\n"));
         println!(
             "{} steps, {:?} of virtual time, hash {:016x}",
             report.steps, report.time, report.hash
         );
-        match &ended {
-            Ok(()) => println!("no failure"),
-            Err(failure) => println!("failed: {failure}"),
+        match &failure {
+            None => println!("no failure"),
+            Some(failure) => println!("failed: {failure}"),
         }
     }
-    if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Plays a case, and returns the failure of its world. One that leaves descriptors open has failed,
+/// too, if it does so again: what a process opens once for all of its worlds stays.
+fn play_and_count(args: &Args, case: &WorldCase, events: usize) -> (Report, Option<String>) {
+    let play = || {
+        let before = descriptors();
+        let (report, ended) = play_with(case, limits(args, events), args.plant);
+        // The threads of one that has failed stay, with what they hold.
+        let left = if ended.is_ok() { left_open(before) } else { 0 };
+        (report, ended.err().map(|failure| failure.to_string()), left)
+    };
+    let (report, failure, left) = play();
+    if failure.is_some() || left == 0 {
+        return (report, failure);
+    }
+    let (_, failure, left) = play();
+    let is_left = || format!("the world leaves {left} descriptors open");
+    (report, failure.or_else(|| (left > 0).then(is_left)))
+}
+
+/// Descriptors that this process has open. It has no threads but those of one world.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// Descriptors more than before a world. Its last threads may not have closed theirs yet.
+fn left_open(before: usize) -> usize {
+    const LOOKS: u32 = 100;
+    let left = |look: u32| {
+        if look > 0 {
+            host::time::sleep(Duration::from_millis(1));
+        }
+        descriptors().saturating_sub(before)
+    };
+    (0..LOOKS).map(left).find(|left| *left == 0).unwrap_or_else(|| left(0))
+}
+
+/// The command that plays one case again, in the workspace.
+fn replay_command(args: &Args, what: &str) -> String {
+    let plant = args.plant.map_or_else(String::new, |plant| format!("--plant {plant:?} "));
+    let limit = match args.max_steps == Limits::default().steps {
+        true => String::new(),
+        false => format!(" -- --max-steps {}", args.max_steps),
+    };
+    format!("cargo xtask simulate {plant}{what}{limit}")
 }
 
 fn limits(args: &Args, events: usize) -> Limits {
@@ -128,11 +183,8 @@ fn make_smaller(args: &Args, case: &WorldCase) -> Result<ExitCode> {
     let fails =
         |case: &WorldCase| host::time::since(start) < SHRINK && has_failed(case).unwrap_or(false);
     let small = shrink(case, fails);
-    println!(
-        "{} of {} steps fail as well; replay them by --case '{small}'",
-        small.steps(),
-        case.steps()
-    );
+    println!("{} of {} steps fail as well; replay them by", small.steps(), case.steps());
+    println!("{}", replay_command(args, &format!("--case '{small}'")));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -141,8 +193,7 @@ fn work(args: &Args, stride: u64) -> Result<ExitCode> {
     host::thread::pin_to_cpu(args.from as usize);
     for seed in (args.from..args.from + args.seeds).step_by(stride as usize) {
         let case = WorldCase::draw(seed, args.protocol, args.world);
-        let (report, ended) = play_with(&case, limits(args, Limits::default().events), args.plant);
-        let failure = ended.err().map(|failure| failure.to_string());
+        let (report, failure) = play_and_count(args, &case, Limits::default().events);
         let is_over = failure.is_some();
         let events = if is_over { report.events } else { Vec::new() };
         let (steps, virtual_us) = (report.steps, report.time.as_micros() as u64);
@@ -162,6 +213,8 @@ struct RunSummary {
     steps: u64,
     virtual_s: f64,
     hash: u64,
+    /// Each seed and its hash.
+    hashes: Vec<(u64, u64)>,
     failed: Vec<WorldLine>,
 }
 
@@ -173,6 +226,7 @@ impl RunSummary {
         // The same in whichever order the processes end.
         self.hash =
             self.hash.wrapping_add((line.hash ^ line.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        self.hashes.push((line.seed, line.hash));
         if line.failure.is_some() {
             self.failed.push(line);
         }
@@ -180,11 +234,42 @@ impl RunSummary {
 }
 
 fn run(args: &Args) -> Result<ExitCode> {
+    let start = host::time::now();
+    let mut sum = play_all(args)?;
+    let code = report(args, &mut sum, host::time::since(start).as_secs_f64())?;
+    if !args.twice {
+        return Ok(code);
+    }
+    let mut again = play_all(args)?;
+    for run in [&mut sum, &mut again] {
+        run.hashes.sort_unstable();
+    }
+    if again.hashes == sum.hashes {
+        println!("again: hash {:016x}", again.hash);
+        return Ok(code);
+    }
+    let differs = sum.hashes.iter().zip(&again.hashes).find(|(one, other)| one != other);
+    println!("again: hash {:016x}: the runs differ", again.hash);
+    if let Some(((seed, _), _)) = differs {
+        println!("first of seed {seed}: {}", replay_seed(args, *seed));
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+/// The command that plays the case of a seed again.
+fn replay_seed(args: &Args, seed: u64) -> String {
+    let protocol = args.protocol.map(|value| format!("--protocol {} ", name(&value)));
+    let world = args.world.map(|value| format!("--world {} ", name(&value)));
+    let only = protocol.unwrap_or_default() + &world.unwrap_or_default();
+    replay_command(args, &format!("{only}--show {seed}"))
+}
+
+/// Plays all seeds, on all processors.
+fn play_all(args: &Args) -> Result<RunSummary> {
     let jobs = match args.jobs {
         Some(jobs) => jobs.max(1),
         None => 2 * std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let start = host::time::now();
     let (lines, shares) = host::channel::channel();
     let (lines, is_enough) = (Arc::new(lines), Arc::new(AtomicBool::new(false)));
     let workers: Vec<host::thread::JoinHandle<_>> = (0..jobs as u64)
@@ -214,7 +299,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     for worker in workers {
         worker.join().expect("no panic")?;
     }
-    report(args, &mut sum, host::time::since(start).as_secs_f64())
+    Ok(sum)
 }
 
 /// Runs the seeds `share`, `share + jobs`, … in processes of their own; one that fails ends its
@@ -280,6 +365,7 @@ fn report(args: &Args, sum: &mut RunSummary, s: f64) -> Result<ExitCode> {
     if let Some(first) = sum.failed.first() {
         println!("the last events of seed {}:", first.seed);
         first.events.iter().for_each(|event| println!("{event}"));
+        println!("replay it by\n{}", replay_seed(args, first.seed));
         let status = this_program(args)?.args(["--shrink", &first.seed.to_string()]).status();
         status.context("making the case smaller")?;
     }

@@ -70,20 +70,7 @@ enum Chore {
     Programs,
     /// Run every connection in simulated worlds, in virtual time, on all processors; a failure prints
     /// its seed, its last events, and a smaller case. `-- --help` lists all options
-    Simulate {
-        /// Seeds to run
-        #[arg(long, default_value_t = 2_000)]
-        seeds: u64,
-        /// Begin with this seed, or with one that the last commit gives
-        #[arg(long, value_name = "SEED|commit", default_value = "0")]
-        from: String,
-        /// As `cargo test --workspace` builds it: nothing is built once more, but worlds take three times as long
-        #[arg(long)]
-        as_tests: bool,
-        /// Options of the program, as `--protocol send-recv --world near`
-        #[arg(last = true)]
-        rest: Vec<String>,
-    },
+    Simulate(simulate::SimulateArgs),
     /// Run the seeded tests with many schedules of faults, optimised; a failure
     /// prints its seed
     Soak {
@@ -119,9 +106,7 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Lane(args) => return lanes::run(args),
         Chore::Namespaces(args) => namespaces::run(&args)?,
         Chore::Programs => programs::run()?,
-        Chore::Simulate { seeds, from, as_tests, rest } => {
-            simulate::run(seeds, &from, as_tests, &rest)?;
-        }
+        Chore::Simulate(args) => simulate::run(&args)?,
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
         Chore::Stress(args) => stress::run(&args)?,
         Chore::Vm(args) => return vm::run(args),

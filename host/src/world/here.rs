@@ -104,6 +104,11 @@ pub(super) fn catch_panics() {
     });
 }
 
+/// Reports whether a wait for descriptors is interrupted.
+pub(crate) fn is_interrupted() -> bool {
+    here(CurrentTask::is_spurious) == Some(true)
+}
+
 /// Waits until a descriptor has input, or the deadline; returns how many have.
 pub fn wait_for_fds(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<usize, Errno> {
     here(|here| here.point("look at descriptors"));
@@ -231,6 +236,10 @@ impl CurrentTask {
         self.world.state.lock().is_post_short()
     }
 
+    fn is_spurious(&self) -> bool {
+        self.world.state.lock().is_spurious()
+    }
+
     pub(crate) fn progress(&self) {
         self.world.state.lock().progress();
     }
@@ -283,6 +292,11 @@ impl CurrentTask {
         self.world.state.lock().nature.short_posts_one_in = one_in;
     }
 
+    /// As [`refuse_posts`](Self::refuse_posts), of calls that need memory, a descriptor or a thread.
+    pub fn refuse_memory(&self, one_in: u64) {
+        self.world.state.lock().nature.short_one_in = one_in;
+    }
+
     /// A number that the seed draws for the program.
     #[must_use]
     pub fn draw_below(&self, n: u64) -> u64 {
@@ -307,7 +321,7 @@ impl CurrentTask {
     pub(crate) fn park(&self, time: Duration) {
         self.point("park");
         let mut state = self.world.state.lock();
-        if !state.tasks[self.id].has_token {
+        if !state.tasks[self.id].has_token && !state.is_spurious() {
             drop(state);
             let until = self.after(time);
             self.world.block(self.id, WaitReason::Token, Some(until));

@@ -35,10 +35,13 @@ pub struct Nature {
     pub jump_one_in: u64,
     /// The longest such jump, in nanoseconds.
     pub jump_ns: u64,
-    /// One of so many calls that need memory or a descriptor gets none; 0 is none.
+    /// One of so many calls that need memory, a descriptor or a thread gets none; 0 is none.
     pub short_one_in: u64,
     /// The same of posts to queues.
     pub short_posts_one_in: u64,
+    /// One of so many waits for descriptors is interrupted, as by a signal, and one of so many parks
+    /// ends early; 0 is none.
+    pub spurious_one_in: u64,
     /// A fault that tests plant into the code.
     pub plant: Option<Plant>,
 }
@@ -54,6 +57,7 @@ impl Default for Nature {
             jump_ns: 0,
             short_one_in: 0,
             short_posts_one_in: 0,
+            spurious_one_in: 0,
             plant: None,
         }
     }

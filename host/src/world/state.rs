@@ -300,6 +300,11 @@ impl WorldState {
         self.random.one_in(self.nature.short_posts_one_in)
     }
 
+    /// Draws: true ends a wait before anything has happened.
+    pub(super) fn is_spurious(&mut self) -> bool {
+        self.random.one_in(self.nature.spurious_one_in)
+    }
+
     pub(super) fn fail(&mut self, reason: String) {
         if self.failure.is_none() {
             let threads =

@@ -199,6 +199,24 @@ fn scoped_threads_end_in_the_scope() {
     assert_eq!(sum, Ok(60));
 }
 
+#[test]
+fn a_wait_is_interrupted_and_a_park_ends_early_where_nature_says_so() {
+    for (spurious_one_in, is_expected) in [(0, false), (1, true)] {
+        let nature = Nature { spurious_one_in, ..Nature::default() };
+        let (_, seen) = run(1, nature, Limits::default(), || {
+            let start = time::now();
+            thread::park_timeout(MINUTE);
+            let is_early = time::since(start) < MINUTE;
+            let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+            let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+            let waited = crate::fd::poll(&mut polled, Some(time::now() + MINUTE));
+            (is_early, waited)
+        });
+        let waited = if is_expected { Err(rustix::io::Errno::INTR) } else { Ok(0) };
+        assert_eq!(seen, Ok((is_expected, waited)));
+    }
+}
+
 /// (`cargo xtask simulate` prints how many of them a second has.)
 #[test]
 fn handing_over_takes_one_step() {

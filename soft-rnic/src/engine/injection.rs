@@ -131,6 +131,11 @@ pub(crate) fn execute_faulty(
         return outcome;
     }
     let is_done = parts.requester.done || request.wqe.ahead;
+    let has_key = request.wqe.op.remote_access() != 0 && !is_done;
+    if has_key && sim.strikes(sim.faults.access_error) {
+        parts.counters.faults += 1;
+        return WqeOutcome::Failed(WcReason::PeerKey);
+    }
     let is_refused = request.wqe.takes_receive() && !is_done && sim.strikes(sim.faults.rnr);
     if is_refused || sim.strikes(sim.faults.lost_response / 2.0) {
         parts.counters.faults += 1;

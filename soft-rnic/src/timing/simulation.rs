@@ -29,6 +29,8 @@ pub struct Faults {
     pub late_read: f64,
     /// The queue pair whose turn it is goes to the error state.
     pub qp_death: f64,
+    /// The responder refuses the key of a request, of those that have one.
+    pub access_error: f64,
     /// Faults of the messages of unreliable connections and datagrams, to which `rnr` and
     /// `lost_response` do not apply.
     pub network: NetworkFaults,

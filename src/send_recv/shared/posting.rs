@@ -110,9 +110,12 @@ impl SharedPoolInner {
 /// The single thread that posts buffers again (Fischer, "Send Receive", section Shared Receive
 /// Queues).
 pub(super) fn spawn_reposter(inner: &Arc<SharedPoolInner>) -> Result<JoinHandle<()>, ConnectError> {
+    let system = |error| ConnectError::System { what: "the reposting thread", error };
+    if host::is_short() {
+        return Err(system(std::io::ErrorKind::WouldBlock.into()));
+    }
     let inner = inner.clone();
-    host::thread::spawn("srq-repost", move || repost_until_closed(&inner))
-        .map_err(|error| ConnectError::System { what: "the reposting thread", error })
+    host::thread::spawn("srq-repost", move || repost_until_closed(&inner)).map_err(system)
 }
 
 fn repost_until_closed(inner: &SharedPoolInner) {

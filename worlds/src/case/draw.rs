@@ -4,10 +4,13 @@ use clap::ValueEnum as _;
 use host::random::Random;
 
 use super::{
-    CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, Form, GENTLE, ProcessKill, ProcessStop,
-    RecvStep, SendStep, SenderEnding, Settings, Strangers, WaitKind, WorldCase, timeout,
+    BufferKind, CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, FOREVER_US, Form, GENTLE, MILD,
+    ProcessKill, ProcessStop, RecvStep, SendStep, SenderEnding, Settings, Strangers, WaitKind,
+    WorldCase, timeout,
 };
 
+/// The smallest ring.
+const PAGE: u32 = 4096;
 /// The longest keepalive interval that passes in a world: where threads poll, time takes steps.
 const LONG_MS: u64 = 100;
 /// A keepalive interval in which no world ends: nothing hides a lost wake-up.
@@ -24,6 +27,11 @@ impl WorldCase {
         let connection = connection.unwrap_or_else(|| random.pick(CaseProtocol::value_variants()));
         let place = place.unwrap_or_else(|| random.pick(DeviceKind::value_variants()));
         let mut settings = settings(&mut random);
+        let has_ring =
+            matches!(connection, CaseProtocol::BufferedRead | CaseProtocol::BufferedWrite);
+        if has_ring && random.one_in(3) {
+            settings.message_bytes = random.pick(&[PAGE / 2 - 8, PAGE - 8]);
+        }
         let faults =
             if place == DeviceKind::Faulty { faults(&mut random) } else { CaseFaults::default() };
         let is_wired = place == DeviceKind::Wired;
@@ -31,8 +39,12 @@ impl WorldCase {
             // The shortest one that the device takes.
             settings.timeout = 14;
         }
-        let network =
-            if is_wired { network(&mut random, &settings) } else { CaseNetwork::default() };
+        let is_pair = connection != CaseProtocol::Multicast;
+        let network = if is_wired {
+            network(&mut random, &settings, is_pair)
+        } else {
+            CaseNetwork::default()
+        };
         let senders = 1 + random.below(3) as usize;
         let steps = 1 + random.below(24);
         let mut case = WorldCase {
@@ -46,7 +58,9 @@ impl WorldCase {
             jump_one_in: 0,
             jump_us: 0,
             short_one_in: 0,
+            short_to_the_end: false,
             short_posts_one_in: 0,
+            spurious_one_in: 0,
             faults,
             network,
             settings,
@@ -87,6 +101,9 @@ impl WorldCase {
             // Shorter than the shortest timeout of a device.
             (case.jump_one_in, case.jump_us) =
                 (random.pick(&[500, 5_000]), random.pick(&[10, 100, 500]));
+            if is_wired && is_pair && random.one_in(2) {
+                (case.jump_one_in, case.jump_us) = (5_000, 20_000);
+            }
         }
         if connection == CaseProtocol::Multicast {
             // All members are of one process.
@@ -101,7 +118,9 @@ impl WorldCase {
         if case.form == Form::Bytes {
             case.senders.truncate(1);
             case.ends.truncate(1);
-        } else if connection != CaseProtocol::Multicast {
+        }
+        if is_pair {
+            add_pair_faults(&mut case, &mut random);
             if random.one_in(8) {
                 case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
             }
@@ -126,15 +145,51 @@ impl WorldCase {
             // processor.
             case.settings.linger_ms = case.settings.linger_ms.max(1000);
         }
+        if connection == CaseProtocol::SendRecv {
+            use BufferKind::{Own, Pool, Uncontrolled};
+            case.settings.buffers =
+                random.pick(&[Own, Own, Own, Own, Pool, Pool, Pool, Uncontrolled]);
+        }
         let closes = case.ends.iter().all(|end| *end == SenderEnding::Close)
             && !case.receiver_is_dropped
             && case.kill.is_none()
-            && case.short_one_in == 0;
+            && case.short_one_in == 0
+            && case.settings.buffers != BufferKind::Uncontrolled;
         if matches!(case.place, DeviceKind::Faulty | DeviceKind::Wired) || !closes {
             // An end that could not be said within the linger is found by a probe alone.
             case.settings.keepalive_ms = case.settings.keepalive_ms.min(LONG_MS);
         }
+        case.short_to_the_end = case.short_one_in > 0 && random.one_in(2);
         case
+    }
+}
+
+/// Faults that groups do not have: waits that end early, faults that last longer than the retries,
+/// refused keys, and a machine that is stopped for a while.
+fn add_pair_faults(case: &mut WorldCase, random: &mut Random) {
+    /// Thousandths of requests, so that one of 36 is struck seven times in a row.
+    const OFTEN: u16 = 600;
+    if random.one_in(8) {
+        case.spurious_one_in = random.pick(&[3, 30]);
+    }
+    if case.place == DeviceKind::Faulty {
+        match random.below(12) {
+            0 => case.faults.rnr = OFTEN,
+            1 => case.faults.lost_response = OFTEN,
+            2 => case.faults.access = 1 + random.below(4) as u16,
+            _ => {}
+        }
+    }
+    if case.place == DeviceKind::Wired && random.one_in(8) {
+        let CaseNetwork { loss, corrupt, partition_us, .. } = case.network;
+        let is_calm = loss + corrupt == 0 && partition_us == 0 && case.stall_one_in == 0;
+        // Shorter than the retries, with what else takes them.
+        let longest = if is_calm { 200_000 } else { 10_000 };
+        case.stop = Some(ProcessStop {
+            process: random.below(2) as usize,
+            at_us: 1 + random.below(100_000),
+            for_us: random.pick(&[100, 10_000, longest]),
+        });
     }
 }
 
@@ -160,17 +215,23 @@ fn settings(random: &mut Random) -> Settings {
         keepalive_ms: random.pick(keepalives),
         linger_ms: random.pick(&[1, 50, 1000]),
         timeout: timeout(),
+        buffers: BufferKind::Own,
     }
 }
 
-/// A length at an edge: nothing, one byte, the longest message, what lies beside it.
+/// A length at an edge: nothing, one byte, the longest message, what lies beside it. Or one of which
+/// two take as much of a ring as the longest message, with 8 bytes for each, or are too long for that.
 fn length(random: &mut Random, settings: &Settings) -> u32 {
     let most = settings.message_bytes;
-    match random.below(6) {
+    let half = ((most + 8) / 2).saturating_sub(8);
+    match random.below(10) {
         0 => 0,
         1 => 1,
         2 => most,
         3 => most.saturating_sub(1),
+        4 => most + 1,
+        5 => half,
+        6 => half + 1,
         _ => random.below(u64::from(most) + 1) as u32,
     }
 }
@@ -215,15 +276,17 @@ fn faults(random: &mut Random) -> CaseFaults {
     };
     CaseFaults {
         delay: rate(200, false),
-        rnr: rate(50, false),
-        lost_response: rate(50, false),
+        rnr: rate(MILD.into(), false),
+        lost_response: rate(MILD.into(), false),
         late_read: rate(200, false),
         qp_death: rate(4, true),
+        access: 0,
     }
 }
 
-/// A network: without faults one time in three, and one time in six such that requests may fail.
-fn network(random: &mut Random, settings: &Settings) -> CaseNetwork {
+/// A network: without faults one time in three, and one time in six such that requests may fail. One
+/// time in six it falls silent between the ends of a pair.
+fn network(random: &mut Random, settings: &Settings, is_pair: bool) -> CaseNetwork {
     let tries_us = settings.retry_time().as_micros() as u64;
     let calm = CaseNetwork {
         delay_us: random.pick(&[0, 1, 20, 200]),
@@ -234,6 +297,10 @@ fn network(random: &mut Random, settings: &Settings) -> CaseNetwork {
     let (most, cut_us) = match random.below(6) {
         0 | 1 => return calm,
         2 if settings.wait != WaitKind::Spin => (15 * GENTLE, 2 * tries_us),
+        3 if is_pair && settings.wait != WaitKind::Spin => {
+            let partition_at_us = random.pick(&[0, 100, 1_000, 10_000, 300_000]);
+            return CaseNetwork { partition_at_us, partition_us: FOREVER_US, ..calm };
+        }
         // Threads that poll take many steps to come to the end of a long outage.
         _ if settings.wait == WaitKind::Spin => (GENTLE, 20_000),
         _ => (GENTLE, tries_us / 4),
