@@ -21,7 +21,9 @@ impl Device {
     /// Ends the process of this device for all others: it executes nothing for them any more, and
     /// its connections hang up. Its own queue pairs lose their peers.
     pub(crate) fn kill(self: &Arc<Device>) {
-        let Some((peers, here)) = self.peers.as_ref().and_then(|p| Some((p, p.claimed()?))) else {
+        // Also one that has not made itself known yet: it never will.
+        let Some((peers, here)) = self.peers.as_ref().and_then(|p| Some((p, p.here().ok()?)))
+        else {
             return;
         };
         {
