@@ -329,12 +329,17 @@ impl WorldCase {
     /// Reports whether requests may fail, so that an end may fail for other reasons than its
     /// peer's.
     pub fn may_fail(&self) -> bool {
+        self.requests_may_fail() || self.short_one_in > 0
+    }
+
+    /// Reports whether requests of ends that are set up may fail.
+    pub fn requests_may_fail(&self) -> bool {
         let CaseNetwork { loss, corrupt, partition_us, .. } = self.network;
         let tries_us = self.settings.retry_time().as_micros() as u64;
         let is_harsh = loss + corrupt > 2 * GENTLE || partition_us > tries_us / 2;
         let faults = &self.faults;
         let is_faulty = faults.qp_death > 0 || faults.lost_response > 0 || faults.rnr > 0;
-        is_faulty || is_harsh || self.short_one_in > 0
+        is_faulty || is_harsh
     }
 }
 

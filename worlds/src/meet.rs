@@ -1,7 +1,7 @@
 //! Two ends meet: within the process, or over a listener to which strangers connect as well.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -42,13 +42,7 @@ impl<P: Tuned> SenderMeeting<P> {
     pub(crate) fn for_case(case: &WorldCase) -> SenderMeeting<P> {
         let Some(strangers) = case.strangers else { return SenderMeeting::Within };
         let listener = Listener::bind("127.0.0.1:0").expect("a port");
-        let connected = (0..strangers.count).map(|number| {
-            let mut stream = TcpStream::connect(listener.local_addr()).expect("a backlog");
-            // The second one says something, and never all.
-            stream.write_all(&b"RDMA"[..4 * (number % 2)]).expect("a buffer");
-            stream
-        });
-        let mut connected: Vec<TcpStream> = connected.collect();
+        let mut connected = connect_strangers(listener.local_addr(), strangers.count);
         if strangers.are_awaited {
             outlast(&listener, case, &mut connected);
         }
@@ -110,6 +104,17 @@ impl<P: Tuned> SenderMeeting<P> {
     }
 }
 
+/// Strangers, which connect to a listener.
+pub(crate) fn connect_strangers(listener: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let connect = |number: usize| {
+        let mut stream = TcpStream::connect(listener).expect("a backlog");
+        // The second one says something, and never all.
+        stream.write_all(&b"RDMA"[..4 * (number % 2)]).expect("a buffer");
+        stream
+    };
+    (0..count).map(connect).collect()
+}
+
 /// Strangers that are silent, or say half a Hello, are refused when their time is up, and hear of it.
 fn outlast<P: Tuned>(listener: &Listener<P>, case: &WorldCase, strangers: &mut [TcpStream]) {
     let start = time::now();
@@ -120,11 +125,14 @@ fn outlast<P: Tuned>(listener: &Listener<P>, case: &WorldCase, strangers: &mut [
     }
     let took = time::since(start);
     assert!(took <= HELLO_LIMIT + slack(case), "strangers were refused after {took:?}");
-    for stranger in strangers {
-        let mut heard = [0; MAX_FRAME];
-        let bytes = stranger.read(&mut heard).expect("what was written before");
-        let frame = decode(&heard[..bytes]).expect("a frame").frame;
-        let Frame::Refuse(refusal) = frame else { panic!("a stranger heard {frame:?}") };
-        assert_eq!(refusal.reason, Reason::PROTOCOL);
-    }
+    strangers.iter_mut().for_each(expect_refusal);
+}
+
+/// A stranger was refused, and hears of it.
+pub(crate) fn expect_refusal(stranger: &mut TcpStream) {
+    let mut heard = [0; MAX_FRAME];
+    let bytes = stranger.read(&mut heard).expect("what was written before");
+    let frame = decode(&heard[..bytes]).expect("a frame").frame;
+    let Frame::Refuse(refusal) = frame else { panic!("a stranger heard {frame:?}") };
+    assert_eq!(refusal.reason, Reason::PROTOCOL);
 }
