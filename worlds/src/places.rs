@@ -3,31 +3,44 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use host::sync::OnceLock;
 use host::world::{CurrentTask, NodeId};
 use host::{thread, time, world};
 use rdma_conn::device::{self, Device};
 use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
-use crate::case::{DeviceKind, WorldCase};
+use crate::case::{CaseProtocol, DeviceKind, WorldCase};
 use crate::checks::us;
+
+/// Time at which a process is killed, once it is: what it has done before, it did alive.
+#[derive(Clone, Default)]
+pub(crate) struct Death(Arc<OnceLock<Instant>>);
+
+impl Death {
+    pub(crate) fn time(&self) -> Option<Instant> {
+        self.0.get().copied()
+    }
+}
 
 /// Device of an end, and the node of the world that is its process.
 pub(crate) struct Site {
     pub(crate) device: Device,
     node: NodeId,
+    /// That of its process.
+    pub(crate) death: Death,
 }
 
 impl Site {
     /// In the process of the program.
     fn here(name: &str) -> Site {
         let node = world::here(CurrentTask::node).expect("it plays in a world");
-        Site::on_node(name, node)
+        Site::on_node(name, node, Death::default())
     }
 
-    fn on_node(name: &str, node: NodeId) -> Site {
-        Site { device: device::open(Some(name)).expect("the world's device"), node }
+    fn on_node(name: &str, node: NodeId, death: Death) -> Site {
+        Site { device: device::open(Some(name)).expect("the world's device"), node, death }
     }
 
     /// Calls what its process does: threads that this starts are of it.
@@ -86,11 +99,13 @@ fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let devices: Arc<[WorldDevice]> = (0..=case.sender_processes)
         .map(|_| WorldDevice::new(WorldKind::Process(machine)))
         .collect();
+    let deaths: Vec<Death> = devices.iter().map(|_| Death::default()).collect();
     let killer = case.kill.map(|kill| {
-        let devices = Arc::clone(&devices);
+        let (devices, death) = (Arc::clone(&devices), deaths[kill.process].clone());
         let kill = move || {
             time::sleep(us(kill.at_us));
             world::note(|| format!("process {} is killed", kill.process));
+            death.0.get_or_init(time::now);
             devices[kill.process].kill();
         };
         thread::spawn("killer", kill).expect("a thread")
@@ -108,8 +123,10 @@ fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
         };
         thread::spawn("stopper", stop).expect("a thread")
     });
-    let site = |(device, node): (&WorldDevice, &NodeId)| Site::on_node(device.name(), *node);
-    let sites: Vec<Site> = devices.iter().zip(&nodes).map(site).collect();
+    let site = |((device, node), death): ((&WorldDevice, &NodeId), Death)| {
+        Site::on_node(device.name(), *node, death)
+    };
+    let sites: Vec<Site> = devices.iter().zip(&nodes).zip(deaths).map(site).collect();
     sites[0].run(|| play(&sites));
     drop(sites);
     for thread in killer.into_iter().chain(stopper) {
@@ -125,7 +142,8 @@ fn expect_none(left: &[(&str, usize)]) {
     assert!(left.is_empty(), "not given back: {left:?}");
 }
 
-/// The receiver has one address of a network, the senders another one.
+/// The receiver has one address of a network, the senders another one; each member of a group has
+/// its own. A partition separates the first one from another one, or, in a group, from all others.
 fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let of = case.network;
     let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
@@ -140,14 +158,24 @@ fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
         queue_bytes: of.queue_kib << 10,
     })
     .expect("a network");
-    let ips = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-    let devices = ips.map(|ip| network.device(ip).expect("a device"));
+    let ends = match case.connection {
+        CaseProtocol::Multicast => 1 + case.senders.len() as u8,
+        _ => 2,
+    };
+    let ips: Vec<IpAddr> = (1..=ends).map(|host| IpAddr::from([10, 0, 0, host])).collect();
+    let devices: Vec<WorldDevice> =
+        ips.iter().map(|ip| network.device(*ip).expect("a device")).collect();
+    let separated = if case.seed.is_multiple_of(2) { 1 } else { ips.len() - 1 };
     let partition = move || {
         time::sleep(us(of.partition_at_us));
-        network.partition(ips[0], ips[1], us(of.partition_us));
+        for ip in ips.iter().skip(1).take(separated) {
+            network.partition(ips[0], *ip, us(of.partition_us));
+        }
     };
     let partition = thread::spawn("partition", partition).expect("a thread");
-    play(&[0, 1].map(|at: usize| Site::here(devices[at].name())));
+    let sites: Vec<Site> = devices.iter().map(|device| Site::here(device.name())).collect();
+    play(&sites);
+    drop(sites);
     for device in &devices {
         expect_credits(case, device.counters().rnr_naks);
         expect_none(&device.left());

@@ -64,7 +64,10 @@ impl WorldCase {
             strangers: None,
         };
         if place == DeviceKind::Process {
-            case.sender_processes = 1 + random.below(senders as u64) as usize;
+            let processes = 1 + random.below(senders as u64) as usize;
+            // Each member of a group is in a process of its own.
+            let is_group = connection == CaseProtocol::Multicast;
+            case.sender_processes = if is_group { senders } else { processes };
             let processes = 1 + case.sender_processes as u64;
             let some_of_them = |random: &mut Random| {
                 let latest = random.pick(&[50, 1_000, 20_000, 1_000_000]);
@@ -88,10 +91,7 @@ impl WorldCase {
             (case.jump_one_in, case.jump_us) =
                 (random.pick(&[500, 5_000]), random.pick(&[10, 100, 500]));
         }
-        if connection == CaseProtocol::Multicast {
-            // All members are of one process.
-            case.stop = None;
-        } else {
+        if connection != CaseProtocol::Multicast {
             case.form = match random.below(8) {
                 0 => Form::Bytes,
                 1 => Form::Futures,
@@ -101,7 +101,7 @@ impl WorldCase {
         if case.form == Form::Bytes {
             case.senders.truncate(1);
             case.ends.truncate(1);
-        } else if connection != CaseProtocol::Multicast {
+        } else {
             if random.one_in(8) {
                 case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
             }
