@@ -70,6 +70,19 @@ pub enum WaitKind {
     Adaptive,
 }
 
+/// Receive buffers of Send/Receive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BufferKind {
+    /// Each connection has its own, and the sender has credits for them.
+    #[default]
+    Own,
+    /// The receiver's connections share a pool, which lends them.
+    Pool,
+    /// Each connection has its own, without credits: a slow receiver loses its sender.
+    Uncontrolled,
+}
+
 /// Settings of both ends. Sizes are of messages, as each protocol counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -93,6 +106,9 @@ pub struct Settings {
     /// A request is sent again after 4.096 µs times 2 to this.
     #[serde(default = "timeout")]
     pub timeout: u8,
+    /// Receive buffers of Send/Receive.
+    #[serde(default)]
+    pub buffers: BufferKind,
 }
 
 /// One action of a sender.
@@ -131,7 +147,7 @@ pub enum RecvStep {
     Each,
     /// Frees one of the messages that are held.
     Free(u32),
-    /// Frees one of them on another thread.
+    /// Frees one of them on another thread, some time later.
     FreeElsewhere(u32),
     /// Frees all of them.
     FreeAll,
@@ -188,9 +204,12 @@ pub struct CaseNetwork {
     pub queue_kib: usize,
     /// Time at which the ends stop reaching each other, in microseconds from the begin.
     pub partition_at_us: u64,
-    /// For how long; 0 is never.
+    /// For how long; 0 is never, and [`FOREVER_US`] for as long as the world lasts.
     pub partition_us: u64,
 }
+
+/// A partition that no world outlasts: a day.
+pub const FOREVER_US: u64 = 86_400_000_000;
 
 impl Default for CaseNetwork {
     /// Without faults.
@@ -220,6 +239,11 @@ pub const RETRIES: u8 = 6;
 
 /// Thousandths of packets that may be lost so that [`RETRIES`] are as good as always enough.
 const GENTLE: u16 = 20;
+
+/// The same of requests of [`DeviceKind::Faulty`] that are lost, and of those whose receiver claims
+/// not to be ready. A request is struck so seven times in a row once in some 10^10, and a world has
+/// hundreds of requests.
+const MILD: u16 = 50;
 
 /// The death of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -277,6 +301,9 @@ pub struct WorldCase {
     /// One of so many calls that need memory or a descriptor gets none; 0 is none.
     #[serde(default)]
     pub short_one_in: u64,
+    /// Also when the ends are set up.
+    #[serde(default)]
+    pub short_to_the_end: bool,
     /// The same of posts to queues, which a connection does again.
     #[serde(default)]
     pub short_posts_one_in: u64,
@@ -329,17 +356,37 @@ impl WorldCase {
     /// Reports whether requests may fail, so that an end may fail for other reasons than its
     /// peer's.
     pub fn may_fail(&self) -> bool {
-        self.requests_may_fail() || self.short_one_in > 0
+        let faults = &self.faults;
+        let is_faulty = faults.lost_response > 0 || faults.rnr > 0;
+        is_faulty || self.requests_may_fail() || self.short_one_in > 0
     }
 
-    /// Reports whether requests of ends that are set up may fail.
+    /// Reports whether requests of a connection may fail: a queue pair fails by itself, faults last
+    /// longer than the retries, or nothing keeps a sender from a receiver that is not ready.
     pub fn requests_may_fail(&self) -> bool {
         let CaseNetwork { loss, corrupt, partition_us, .. } = self.network;
         let tries_us = self.settings.retry_time().as_micros() as u64;
         let is_harsh = loss + corrupt > 2 * GENTLE || partition_us > tries_us / 2;
-        let faults = &self.faults;
-        let is_faulty = faults.qp_death > 0 || faults.lost_response > 0 || faults.rnr > 0;
-        is_faulty || is_harsh
+        let CaseFaults { qp_death, lost_response, rnr, .. } = self.faults;
+        let is_uncontrolled = self.settings.buffers == BufferKind::Uncontrolled;
+        is_harsh || qp_death > 0 || lost_response > MILD || rnr > MILD || is_uncontrolled
+    }
+
+    /// Reports whether nothing keeps the ends from their orderly end, if the sender closes.
+    pub fn is_orderly(&self) -> bool {
+        let is_faulty = self.requests_may_fail() || self.short_one_in > 0 || self.kill.is_some();
+        !is_faulty && !self.receiver_is_dropped
+    }
+
+    /// Reports whether threads are slow at times, so that a linger may be over before its end has had
+    /// a turn.
+    pub fn has_slow_threads(&self) -> bool {
+        self.stall_one_in > 0 || self.stop.is_some()
+    }
+
+    /// Reports whether ends that are set up may get no memory or no descriptor.
+    pub fn is_short_to_the_end(&self) -> bool {
+        self.short_one_in > 0 && self.short_to_the_end
     }
 }
 
@@ -353,6 +400,11 @@ impl Settings {
     /// The interval of probes.
     pub fn keepalive(&self) -> Duration {
         Duration::from_millis(self.keepalive_ms)
+    }
+
+    /// The longest wait of an end that is dropped.
+    pub fn linger(&self) -> Duration {
+        Duration::from_millis(self.linger_ms)
     }
 
     /// The longest time until a request at a peer that does not answer fails.

@@ -4,10 +4,11 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use host::time;
-use rdma_conn::error::CloseReason;
+use host::thread::JoinHandle;
+use host::{thread, time, world};
+use rdma_conn::error::{CloseReason, ConnectError, SendError};
 
-use crate::case::{ProcessKill, SenderEnding, WorldCase};
+use crate::case::{SendStep, SenderEnding, Settings, WorldCase};
 
 /// The text of an error in a trace: without the numbers of devices, which go through all worlds of
 /// a process, and without ports, which the kernel chooses.
@@ -30,8 +31,8 @@ pub(crate) struct SenderProgress {
     /// All of these were accepted, and are to arrive.
     pub(crate) closed: Option<u64>,
     pub(crate) ended_at: Option<Instant>,
-    /// Its process was killed before it could say anything.
-    pub(crate) has_died: bool,
+    /// It began to end then: it may have said goodbye since.
+    pub(crate) leaves_at: Option<Instant>,
 }
 
 impl SenderProgress {
@@ -61,6 +62,12 @@ impl SenderProgress {
         assert!(*bytes == content(at, n, bytes.len()), "content of message {n} of sender {at}");
     }
 
+    /// The end of this sender is to be reported: it has not answered since `silence`, and has not said
+    /// goodbye before.
+    pub(crate) fn is_missed(&self, silence: Instant) -> bool {
+        self.leaves_at.is_none_or(|at| at > silence)
+    }
+
     /// After a close that succeeded, all messages have arrived.
     pub(crate) fn expect_all(&self, at: usize, taken: u64) {
         if let Some(closed) = self.closed {
@@ -69,29 +76,68 @@ impl SenderProgress {
     }
 }
 
+/// Bytes of a message for which a case asks, of a connection that takes `most`: no more, unless the
+/// case asks for more than its longest message.
+pub(crate) fn length(settings: &Settings, wanted: u32, most: usize) -> usize {
+    match wanted.checked_sub(settings.message_bytes) {
+        Some(beyond @ 1..) => most + beyond as usize,
+        _ => most.min(wanted as usize),
+    }
+}
+
+/// A message that is too long is refused with the limit, and no other one is.
+pub(crate) fn expect_limit<T>(length: usize, most: usize, sent: &Result<T, SendError>) {
+    match sent {
+        Err(SendError::TooLong { bytes, limit }) => {
+            assert!(
+                (*bytes, *limit) == (length, most) && length > most,
+                "{bytes} of {limit} bytes"
+            );
+        }
+        Err(SendError::Ended(_)) => {}
+        Ok(_) | Err(_) => assert!(length <= most, "{length} bytes are taken for {most} or less"),
+    }
+}
+
 /// True if the case explains that a sender ends for this reason.
 pub(crate) fn may_end(case: &WorldCase, at: usize, reason: &CloseReason) -> bool {
     use CloseReason::{Closed, Device, PeerClosed, PeerLost};
     let is_receivers =
         case.receiver_is_dropped && matches!(reason, Closed | PeerClosed { .. } | PeerLost(_));
-    let is_devices = case.may_fail() && matches!(reason, PeerLost(_) | Device(_));
-    // It tells the sender why.
-    let is_of_shortage = case.short_one_in > 0 && matches!(reason, Closed | PeerClosed { .. });
+    // A receiver that fails for want of memory says that it stops.
+    let is_of_shortage = case.is_short_to_the_end() && matches!(reason, Closed | PeerClosed { .. });
     let is_of_death = case.may_die(at) && matches!(reason, PeerLost(_));
-    is_receivers || is_devices || is_of_shortage || is_of_death
+    is_receivers || is_of_shortage || is_of_death || is_failure(case, reason)
 }
 
-/// True if a sender that ends with an error was killed, and so says nothing more.
-pub(crate) fn is_killed(case: &WorldCase, at: usize) -> bool {
-    let is_its_process = |kill: ProcessKill| kill.process == case.process_of(at);
-    // Nothing else fails there.
-    case.kill.is_some_and(is_its_process) && case.stop.is_none() && !case.may_fail()
+/// True if the case explains that a connection fails for this reason, though no end is at fault.
+fn is_failure(case: &WorldCase, reason: &CloseReason) -> bool {
+    let may_fail = case.requests_may_fail() || case.is_short_to_the_end();
+    may_fail && matches!(reason, CloseReason::PeerLost(_) | CloseReason::Device(_))
 }
 
-/// True if the case explains that a receiver learns of a sender's end otherwise than by its
+/// True if the answer to a sender's goodbye may have been lost: its receiver has everything, and has
+/// gone before it could answer again.
+pub(crate) fn may_miss_answer(case: &WorldCase, reason: &CloseReason) -> bool {
+    case.faults.lost_response > 0 && matches!(reason, CloseReason::PeerLost(_))
+}
+
+/// True if an end may not be set up for this reason, where there is no memory or no peer.
+pub(crate) fn is_set_up_failure(error: &ConnectError) -> bool {
+    use ConnectError::{Device, Handshake, System};
+    matches!(error, Device(_) | Handshake(_) | System { .. })
+}
+
+/// True if the case explains that a receiver learns of a sender's end by this reason, and not by its
 /// goodbye.
-pub(crate) fn may_be_lost(case: &WorldCase, at: usize) -> bool {
-    case.may_fail() || case.may_die(at) || case.ends[at] == SenderEnding::Drop
+pub(crate) fn may_be_lost(case: &WorldCase, at: usize, reason: &CloseReason) -> bool {
+    let is_gone = case.may_die(at) || case.ends[at] == SenderEnding::Drop;
+    is_gone && matches!(reason, CloseReason::PeerLost(_)) || is_failure(case, reason)
+}
+
+/// True if the case explains that a receiver itself fails for this reason, whatever its senders do.
+pub(crate) fn may_fail_alone(case: &WorldCase, reason: &CloseReason) -> bool {
+    case.is_short_to_the_end() && matches!(reason, CloseReason::Device(_))
 }
 
 /// Time by which a wait may be late: threads are slow in some worlds, and processes stop.
@@ -108,6 +154,30 @@ pub(crate) fn detection(case: &WorldCase) -> Duration {
     case.settings.keepalive() + 3 * case.settings.retry_time() + slack(case)
 }
 
+/// Time for which a step sleeps, whatever the peer does.
+pub(crate) fn asleep(step: SendStep) -> Duration {
+    match step {
+        SendStep::Sleep(time) => us(time),
+        _ => Duration::ZERO,
+    }
+}
+
+/// A call that began at `start` has returned: within the bound of [`detection`] after the silence of
+/// the peer that it waits for, if that has come. It takes `own` besides.
+pub(crate) fn expect_detected(
+    case: &WorldCase,
+    what: impl fmt::Debug,
+    (start, own): (Instant, Duration),
+    silence: Option<Instant>,
+) {
+    let Some(silence) = silence else { return };
+    let (took, bound) = (time::since(start.max(silence)), detection(case) + own);
+    assert!(
+        took <= bound,
+        "{what:?} took {took:?} beside a peer that did not answer, the bound is {bound:?}"
+    );
+}
+
 /// Calls what has a timeout, and checks that it keeps it.
 pub(crate) fn timed<T>(
     case: &WorldCase,
@@ -120,6 +190,19 @@ pub(crate) fn timed<T>(
     let took = time::since(start);
     assert!(took <= timeout + slack(case), "{what} took {took:?}, its timeout was {timeout:?}");
     done
+}
+
+/// Drops a message on another thread, at a time that the seed chooses: what the receiver does
+/// meanwhile races with that.
+pub(crate) fn free_later<M: Send + 'static>(message: M) -> JoinHandle<()> {
+    let draw = |below| world::here(|here| here.draw_below(below)).unwrap_or_default();
+    let latest_us = [1, 50, 500, 3_000][draw(4) as usize];
+    let after = us(draw(latest_us));
+    let free = move || {
+        time::sleep(after);
+        drop(message);
+    };
+    thread::spawn("frees", free).expect("a thread")
 }
 
 pub(crate) const fn us(n: u64) -> Duration {

@@ -16,4 +16,6 @@ mod meet;
 mod places;
 pub mod play;
 pub mod setup;
+mod shared;
 pub mod shrink;
+mod silence;

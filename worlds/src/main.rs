@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use host::plant::Plant;
-use host::world::Limits;
+use host::world::{Limits, Report};
 use serde::{Deserialize, Serialize};
 use worlds::case::{CaseProtocol, DeviceKind, WorldCase};
 use worlds::play::play_with;
@@ -96,19 +96,61 @@ fn main() -> Result<ExitCode> {
 
 /// Plays a case and shows it.
 fn replay(args: &Args, case: &WorldCase) -> ExitCode {
-    let (report, ended) = play_with(case, limits(args, 100_000), args.plant);
+    const EVENTS: usize = 100_000;
+    let (report, failure) = if args.quiet {
+        let (report, ended) = play_with(case, limits(args, EVENTS), args.plant);
+        (report, ended.err().map(|failure| failure.to_string()))
+    } else {
+        play_and_count(args, case, EVENTS)
+    };
     if !args.quiet {
         println!("{}", report.events.join("\n"));
         println!(
             "{} steps, {:?} of virtual time, hash {:016x}",
             report.steps, report.time, report.hash
         );
-        match &ended {
-            Ok(()) => println!("no failure"),
-            Err(failure) => println!("failed: {failure}"),
+        match &failure {
+            None => println!("no failure"),
+            Some(failure) => println!("failed: {failure}"),
         }
     }
-    if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Plays a case, and returns the failure of its world. One that leaves descriptors open has failed,
+/// too, if it does so again: what a process opens once for all of its worlds stays.
+fn play_and_count(args: &Args, case: &WorldCase, events: usize) -> (Report, Option<String>) {
+    let play = || {
+        let before = descriptors();
+        let (report, ended) = play_with(case, limits(args, events), args.plant);
+        // The threads of one that has failed stay, with what they hold.
+        let left = if ended.is_ok() { left_open(before) } else { 0 };
+        (report, ended.err().map(|failure| failure.to_string()), left)
+    };
+    let (report, failure, left) = play();
+    if failure.is_some() || left == 0 {
+        return (report, failure);
+    }
+    let (_, failure, left) = play();
+    let is_left = || format!("the world leaves {left} descriptors open");
+    (report, failure.or_else(|| (left > 0).then(is_left)))
+}
+
+/// Descriptors that this process has open. It has no threads but those of one world.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// Descriptors more than before a world. Its last threads may not have closed theirs yet.
+fn left_open(before: usize) -> usize {
+    const LOOKS: u32 = 100;
+    let left = |look| {
+        if look > 0 {
+            host::time::sleep(Duration::from_millis(1));
+        }
+        descriptors().saturating_sub(before)
+    };
+    (0..LOOKS).map(left).find(|left| *left == 0).unwrap_or_else(|| left(0))
 }
 
 fn limits(args: &Args, events: usize) -> Limits {
@@ -140,8 +182,7 @@ fn work(args: &Args, stride: u64) -> Result<ExitCode> {
     host::thread::pin_to_cpu(args.from as usize);
     for seed in (args.from..args.from + args.seeds).step_by(stride as usize) {
         let case = WorldCase::draw(seed, args.protocol, args.world);
-        let (report, ended) = play_with(&case, limits(args, Limits::default().events), args.plant);
-        let failure = ended.err().map(|failure| failure.to_string());
+        let (report, failure) = play_and_count(args, &case, Limits::default().events);
         let is_over = failure.is_some();
         let events = if is_over { report.events } else { Vec::new() };
         let (steps, virtual_us) = (report.steps, report.time.as_micros() as u64);

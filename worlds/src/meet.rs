@@ -5,26 +5,38 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use host::thread::JoinHandle;
 use host::{thread, time, world};
 use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, decode};
 use rdma_conn::error::ConnectError;
 use rdma_conn::handshake::{HELLO_LIMIT, HandshakeError};
-use rdma_conn::{Listener, connect_sender, join, receiver};
+use rdma_conn::{
+    Listener, RecvHalf as _, SendHalf as _, connect_sender, join_shared, receiver_shared,
+};
 
 use crate::case::WorldCase;
-use crate::checks::{slack, unnamed};
-use crate::places::Site;
+use crate::checks::{is_set_up_failure, slack, unnamed};
+use crate::places::{Site, site_of};
 use crate::setup::Tuned;
 
 /// Time between two looks whether an initiator has failed before it said anything.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The receiver of a case at the first of its sites, if there is memory for it.
-pub(crate) fn inbox<P: Tuned>(case: &WorldCase, sites: &[Site]) -> Option<P::Receiver> {
-    let senders = case.senders.len() as u32;
-    match receiver::<P>(&sites[0].device, &P::config(&case.settings, senders), senders) {
-        Ok(inbox) => Some(inbox),
-        Err(e) if case.short_one_in > 0 => {
+/// The receiver of a case at the first of its sites, with the pool of its buffers, if there is memory
+/// for it.
+pub(crate) fn inbox<P: Tuned>(
+    case: &WorldCase,
+    sites: &[Site],
+) -> Option<(P::Receiver, Option<P::Pool>)> {
+    let (device, senders) = (&sites[0].device, case.senders.len() as u32);
+    let config = P::config(&case.settings, senders);
+    let made = P::pool(device, &case.settings, senders).and_then(|pool| {
+        let inbox = receiver_shared::<P>(device, &config, senders, pool.as_ref())?;
+        Ok((inbox, pool))
+    });
+    match made {
+        Ok(made) => Some(made),
+        Err(e) if case.short_one_in > 0 && is_set_up_failure(&e) => {
             world::note(|| format!("there is no receiver: {}", unnamed(&e)));
             None
         }
@@ -32,14 +44,46 @@ pub(crate) fn inbox<P: Tuned>(case: &WorldCase, sites: &[Site]) -> Option<P::Rec
     }
 }
 
+/// Connects the senders of a case with their receiver, and has each started by `start`, which gets
+/// its number and its site. Returns the threads of those that have connected: of the first ones.
+pub(crate) fn start_senders<P: Tuned>(
+    (inbox, pool): (&mut P::Receiver, Option<&P::Pool>),
+    case: &WorldCase,
+    sites: &[Site],
+    count: usize,
+    start: impl Fn(usize, P::Sender, &Site) -> JoinHandle<()>,
+) -> Vec<JoinHandle<()>> {
+    let meeting = SenderMeeting::<P>::for_case(case);
+    let (mut connected, mut threads) = (Vec::new(), Vec::new());
+    let mut start_all = |connected: &mut Vec<(usize, P::Sender, &Site)>| {
+        threads.extend(connected.drain(..).map(|(at, sender, far)| start(at, sender, far)));
+    };
+    for at in 0..count {
+        // Those that follow one that does not connect would have its number.
+        let Some((sender, far)) = meeting.sender((&mut *inbox, pool), case, sites, at) else {
+            break;
+        };
+        connected.push((at, sender, far));
+        // During a shortage that ends, none begins: it could fail of it.
+        if case.short_one_in == 0 || case.short_to_the_end {
+            start_all(&mut connected);
+        }
+    }
+    if !case.short_to_the_end {
+        world::here(|here| here.refuse_memory(0));
+    }
+    start_all(&mut connected);
+    threads
+}
+
 /// Connects the senders of a case with their receiver.
-pub(crate) enum SenderMeeting<P: Tuned> {
+enum SenderMeeting<P: Tuned> {
     Within,
     Over { listener: Listener<P>, _strangers: Vec<TcpStream> },
 }
 
 impl<P: Tuned> SenderMeeting<P> {
-    pub(crate) fn for_case(case: &WorldCase) -> SenderMeeting<P> {
+    fn for_case(case: &WorldCase) -> SenderMeeting<P> {
         let Some(strangers) = case.strangers else { return SenderMeeting::Within };
         let listener = Listener::bind("127.0.0.1:0").expect("a port");
         let mut connected = connect_strangers(listener.local_addr(), strangers.count);
@@ -51,19 +95,19 @@ impl<P: Tuned> SenderMeeting<P> {
 
     /// Connects a sender, and returns it with its site; `None` if the case explains that it does
     /// not connect.
-    pub(crate) fn sender<'s>(
+    fn sender<'s>(
         &self,
-        inbox: &mut P::Receiver,
+        inbox: (&mut P::Receiver, Option<&P::Pool>),
         case: &WorldCase,
         sites: &'s [Site],
         at: usize,
     ) -> Option<(P::Sender, &'s Site)> {
-        let near = &sites[0];
-        let far = sites.get(case.process_of(at)).or(sites.last()).unwrap_or(near);
+        let (near, far) = (&sites[0], site_of(case, sites, at));
         let config = P::config(&case.settings, case.senders.len() as u32);
+        let may_not_connect = case.requests_may_fail() || case.short_one_in > 0 || case.may_die(at);
         match self.join(inbox, (near, far), &config) {
             Ok(sender) => Some((sender, far)),
-            Err(e) if case.may_fail() || case.may_die(at) => {
+            Err(e) if may_not_connect && is_set_up_failure(&e) => {
                 world::note(|| format!("sender {at} did not connect: {}", unnamed(&e)));
                 None
             }
@@ -73,12 +117,12 @@ impl<P: Tuned> SenderMeeting<P> {
 
     fn join(
         &self,
-        inbox: &mut P::Receiver,
+        (inbox, pool): (&mut P::Receiver, Option<&P::Pool>),
         (near, far): (&Site, &Site),
         config: &P::Config,
     ) -> Result<P::Sender, ConnectError> {
         let SenderMeeting::Over { listener, .. } = self else {
-            return join::<P>(inbox, &near.device, &far.device, config);
+            return join_shared::<P>(inbox, pool, &near.device, &far.device, config);
         };
         let has_ended = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -91,7 +135,9 @@ impl<P: Tuned> SenderMeeting<P> {
             let accepted = loop {
                 match listener.next_timeout(LOOK) {
                     Ok(Some(incoming)) => {
-                        break incoming.accept_into(inbox, &near.device, config).map(drop);
+                        let accepted =
+                            incoming.accept_into_shared(inbox, pool, &near.device, config);
+                        break accepted.map(drop);
                     }
                     Ok(None) if has_ended.load(Ordering::Relaxed) => break Ok(()),
                     Ok(None) => {}
@@ -113,6 +159,23 @@ pub(crate) fn connect_strangers(listener: SocketAddr, count: usize) -> Vec<TcpSt
         stream
     };
     (0..count).map(connect).collect()
+}
+
+/// All senders of a case have gone: others get the shares of its pool that they had.
+pub(crate) fn expect_shares<P: Tuned>(case: &WorldCase, sites: &[Site], pool: &P::Pool) {
+    let (near, senders) = (&sites[0].device, case.senders.len());
+    let config = P::config(&case.settings, senders as u32);
+    let mut inbox = receiver_shared::<P>(near, &config, senders as u32, pool).expect("a receiver");
+    let joined: Vec<P::Sender> = (0..senders)
+        .map(|at| {
+            let far = &site_of(case, sites, at).device;
+            join_shared::<P>(&mut inbox, pool, near, far, &config).expect("its share")
+        })
+        .collect();
+    for sender in joined {
+        sender.abort();
+    }
+    inbox.abort();
 }
 
 /// Strangers that are silent, or say half a Hello, are refused when their time is up, and hear of it.

@@ -11,8 +11,9 @@ use host::{thread, time, world};
 use rdma_conn::device::{self, Device};
 use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
-use crate::case::{CaseProtocol, DeviceKind, WorldCase};
+use crate::case::{BufferKind, CaseProtocol, DeviceKind, FOREVER_US, WorldCase};
 use crate::checks::us;
+use crate::silence::Silence;
 
 /// Time at which a process is killed, once it is: what it has done before, it did alive.
 #[derive(Clone, Default)]
@@ -30,23 +31,30 @@ pub(crate) struct Site {
     node: NodeId,
     /// That of its process.
     pub(crate) death: Death,
+    /// That of its process, too.
+    pub(crate) silence: Silence,
 }
 
 impl Site {
     /// In the process of the program.
     fn here(name: &str) -> Site {
         let node = world::here(CurrentTask::node).expect("it plays in a world");
-        Site::on_node(name, node, Death::default())
+        Site::on_node(name, node, (Death::default(), Silence::default()))
     }
 
-    fn on_node(name: &str, node: NodeId, death: Death) -> Site {
-        Site { device: device::open(Some(name)).expect("the world's device"), node, death }
+    fn on_node(name: &str, node: NodeId, (death, silence): (Death, Silence)) -> Site {
+        Site { device: device::open(Some(name)).expect("the world's device"), node, death, silence }
     }
 
     /// Calls what its process does: threads that this starts are of it.
     pub(crate) fn run<T>(&self, what: impl FnOnce() -> T) -> T {
         world::on_node(self.node, what)
     }
+}
+
+/// The site of a sender: it may be that of the receiver.
+pub(crate) fn site_of<'s>(case: &WorldCase, sites: &'s [Site], sender: usize) -> &'s Site {
+    sites.get(case.process_of(sender)).or(sites.last()).expect("a site")
 }
 
 /// Plays at sites of the case's place: at that of the receiver, and at those of senders, if they have others.
@@ -90,7 +98,8 @@ pub(crate) fn on_devices(case: &WorldCase, play: impl FnOnce(&[Site])) {
 
 /// Credits keep a sender from a receiver that is not ready.
 fn expect_credits(case: &WorldCase, rnr_naks: u64) {
-    assert!(case.faults.rnr > 0 || rnr_naks == 0, "{rnr_naks} receivers were not ready");
+    let may_be = case.faults.rnr > 0 || case.settings.buffers == BufferKind::Uncontrolled;
+    assert!(may_be || rnr_naks == 0, "{rnr_naks} receivers were not ready");
 }
 
 /// The ends are in processes of their own, of which one may be killed, and one stopped.
@@ -99,14 +108,15 @@ fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let devices: Arc<[WorldDevice]> = (0..=case.sender_processes)
         .map(|_| WorldDevice::new(WorldKind::Process(machine)))
         .collect();
-    let deaths: Vec<Death> = devices.iter().map(|_| Death::default()).collect();
+    let ends: Vec<(Death, Silence)> = devices.iter().map(|_| Default::default()).collect();
     let killer = case.kill.map(|kill| {
-        let (devices, death) = (Arc::clone(&devices), deaths[kill.process].clone());
+        let (devices, (death, silence)) = (Arc::clone(&devices), ends[kill.process].clone());
         let kill = move || {
             time::sleep(us(kill.at_us));
             world::note(|| format!("process {} is killed", kill.process));
             death.0.get_or_init(time::now);
             devices[kill.process].kill();
+            silence.begin();
         };
         thread::spawn("killer", kill).expect("a thread")
     });
@@ -123,10 +133,10 @@ fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
         };
         thread::spawn("stopper", stop).expect("a thread")
     });
-    let site = |((device, node), death): ((&WorldDevice, &NodeId), Death)| {
-        Site::on_node(device.name(), *node, death)
+    let site = |((device, node), ends): ((&WorldDevice, &NodeId), (Death, Silence))| {
+        Site::on_node(device.name(), *node, ends)
     };
-    let sites: Vec<Site> = devices.iter().zip(&nodes).zip(deaths).map(site).collect();
+    let sites: Vec<Site> = devices.iter().zip(&nodes).zip(ends).map(site).collect();
     sites[0].run(|| play(&sites));
     drop(sites);
     for thread in killer.into_iter().chain(stopper) {
@@ -166,14 +176,18 @@ fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let devices: Vec<WorldDevice> =
         ips.iter().map(|ip| network.device(*ip).expect("a device")).collect();
     let separated = if case.seed.is_multiple_of(2) { 1 } else { ips.len() - 1 };
+    let sites: Vec<Site> = devices.iter().map(|device| Site::here(device.name())).collect();
+    let silences: Vec<Silence> = sites.iter().map(|site| site.silence.clone()).collect();
     let partition = move || {
         time::sleep(us(of.partition_at_us));
         for ip in ips.iter().skip(1).take(separated) {
             network.partition(ips[0], *ip, us(of.partition_us));
         }
+        if of.partition_us == FOREVER_US {
+            silences.iter().for_each(Silence::begin);
+        }
     };
     let partition = thread::spawn("partition", partition).expect("a thread");
-    let sites: Vec<Site> = devices.iter().map(|device| Site::here(device.name())).collect();
     play(&sites);
     drop(sites);
     for device in &devices {

@@ -1,6 +1,6 @@
 //! Making a case that fails smaller.
 
-use crate::case::{CaseFaults, CaseNetwork, SenderEnding, WorldCase};
+use crate::case::{BufferKind, CaseFaults, CaseNetwork, SenderEnding, Settings, WorldCase};
 
 /// The smallest case found that fails, beginning with one that does. `fails` plays a case.
 pub fn shrink(case: &WorldCase, fails: impl Fn(&WorldCase) -> bool) -> WorldCase {
@@ -47,8 +47,13 @@ fn candidates(case: &WorldCase) -> Vec<WorldCase> {
         WorldCase { stall_one_in: 0, ..case.clone() },
         WorldCase { jump_one_in: 0, ..case.clone() },
         WorldCase { short_one_in: 0, ..case.clone() },
+        WorldCase { short_to_the_end: false, ..case.clone() },
         WorldCase { short_posts_one_in: 0, ..case.clone() },
         WorldCase { strangers: None, ..case.clone() },
+        WorldCase {
+            settings: Settings { buffers: BufferKind::Own, ..case.settings },
+            ..case.clone()
+        },
         WorldCase { stop: None, ..case.clone() },
         WorldCase { faults: CaseFaults::default(), ..case.clone() },
         WorldCase { network: CaseNetwork::default(), ..case.clone() },

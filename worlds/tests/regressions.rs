@@ -127,7 +127,7 @@ fn a_direct_read_sender_with_a_goodbye_is_not_lost() {
 fn a_read_message_is_handed_out_despite_missing_resources() {
     holds(
         r#"{"seed":30,"connection":"direct-read","place":"near","switch_one_in":2,"stall_one_in":0,"stall_us":1000,
-        "short_one_in":20,"faults":{},"settings":{"window":1,"message_bytes":100,"batch":1,"signal_every":3,
+        "short_one_in":20,"short_to_the_end":true,"faults":{},"settings":{"window":1,"message_bytes":100,"batch":1,"signal_every":3,
         "other_way":false,"wait":"block","keepalive_ms":100,"linger_ms":1000},
         "senders":[[{"send":99}]],"ends":["close"],"receiver":[{"recv":2000}],"receiver_is_dropped":false}"#,
     );

@@ -283,6 +283,11 @@ impl CurrentTask {
         self.world.state.lock().nature.short_posts_one_in = one_in;
     }
 
+    /// As [`refuse_posts`](Self::refuse_posts), of calls that need memory or a descriptor.
+    pub fn refuse_memory(&self, one_in: u64) {
+        self.world.state.lock().nature.short_one_in = one_in;
+    }
+
     /// A number that the seed draws for the program.
     #[must_use]
     pub fn draw_below(&self, n: u64) -> u64 {

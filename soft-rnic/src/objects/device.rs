@@ -256,6 +256,12 @@ impl Device {
             ("shared receive queues", count(&population.srqs)),
             ("address handles", count(&population.ahs)),
             ("memory windows", count(&population.mws)),
+            ("completion channels", count(&population.channels)),
+            ("contexts", count(&population.contexts)),
+            ("XRC domains", count(&population.xrcds)),
+            ("XRC receive queues", self.xrc.srqs.read().len()),
+            ("bytes of device memory", count(&population.dm_bytes)),
+            ("multicast groups", self.groups.read().members.len()),
         ];
         left.retain(|(_, count)| *count > 0);
         left

@@ -1,6 +1,7 @@
 //! Completion channels.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -46,6 +47,8 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
         let abi = ibv_comp_channel { context: context.as_abi(), fd: events.raw_fd(), refcnt: 0 };
         let channel = Arc::new(CompChannel { abi, context, events, users: Users::default() });
         channel.made();
+        // Relaxed, here and where it is destroyed: the count guards no memory.
+        channel.context.device.population.channels.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::into_raw(channel).cast_mut().cast())
     }))
 }
@@ -62,6 +65,7 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
             peers.waits_no_more(set);
         }
         object.check_gone();
+        object.context.device.population.channels.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: takes back the reference of `create_comp_channel`.
         unsafe { Arc::decrement_strong_count(channel.cast::<CompChannel>()) };
         Ok(())

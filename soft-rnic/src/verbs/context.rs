@@ -127,6 +127,8 @@ pub(super) fn give(context: Arc<Context>) -> *mut ibv_context {
     timed_events::begin(&context);
     context.device.start_wire_thread();
     context.opened();
+    // Relaxed, here and where it is closed: the count guards no memory.
+    context.device.population.contexts.fetch_add(1, Ordering::Relaxed);
     let abi = context.as_abi();
     // The caller's reference; `close_device` takes it back.
     core::mem::forget(context);
@@ -139,6 +141,7 @@ pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int
     // SAFETY: NULL, or a context that the caller gives back.
     errno::code(unsafe { Context::of_struct(context) }.map(|context| {
         context.closed();
+        context.device.population.contexts.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: takes back the reference of `open_device`.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&context)) };
     }))

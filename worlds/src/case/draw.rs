@@ -4,10 +4,13 @@ use clap::ValueEnum as _;
 use host::random::Random;
 
 use super::{
-    CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, Form, GENTLE, ProcessKill, ProcessStop,
-    RecvStep, SendStep, SenderEnding, Settings, Strangers, WaitKind, WorldCase, timeout,
+    BufferKind, CaseFaults, CaseNetwork, CaseProtocol, DeviceKind, FOREVER_US, Form, GENTLE, MILD,
+    ProcessKill, ProcessStop, RecvStep, SendStep, SenderEnding, Settings, Strangers, WaitKind,
+    WorldCase, timeout,
 };
 
+/// The smallest ring.
+const PAGE: u32 = 4096;
 /// The longest keepalive interval that passes in a world: where threads poll, time takes steps.
 const LONG_MS: u64 = 100;
 /// A keepalive interval in which no world ends: nothing hides a lost wake-up.
@@ -24,6 +27,11 @@ impl WorldCase {
         let connection = connection.unwrap_or_else(|| random.pick(CaseProtocol::value_variants()));
         let place = place.unwrap_or_else(|| random.pick(DeviceKind::value_variants()));
         let mut settings = settings(&mut random);
+        let has_ring =
+            matches!(connection, CaseProtocol::BufferedRead | CaseProtocol::BufferedWrite);
+        if has_ring && random.one_in(3) {
+            settings.message_bytes = random.pick(&[PAGE / 2 - 8, PAGE - 8]);
+        }
         let faults =
             if place == DeviceKind::Faulty { faults(&mut random) } else { CaseFaults::default() };
         let is_wired = place == DeviceKind::Wired;
@@ -31,8 +39,12 @@ impl WorldCase {
             // The shortest one that the device takes.
             settings.timeout = 14;
         }
-        let network =
-            if is_wired { network(&mut random, &settings) } else { CaseNetwork::default() };
+        let is_pair = connection != CaseProtocol::Multicast;
+        let network = if is_wired {
+            network(&mut random, &settings, is_pair)
+        } else {
+            CaseNetwork::default()
+        };
         let senders = 1 + random.below(3) as usize;
         let steps = 1 + random.below(24);
         let mut case = WorldCase {
@@ -46,6 +58,7 @@ impl WorldCase {
             jump_one_in: 0,
             jump_us: 0,
             short_one_in: 0,
+            short_to_the_end: false,
             short_posts_one_in: 0,
             faults,
             network,
@@ -126,14 +139,21 @@ impl WorldCase {
             // processor.
             case.settings.linger_ms = case.settings.linger_ms.max(1000);
         }
+        if connection == CaseProtocol::SendRecv {
+            use BufferKind::{Own, Pool, Uncontrolled};
+            case.settings.buffers =
+                random.pick(&[Own, Own, Own, Own, Pool, Pool, Pool, Uncontrolled]);
+        }
         let closes = case.ends.iter().all(|end| *end == SenderEnding::Close)
             && !case.receiver_is_dropped
             && case.kill.is_none()
-            && case.short_one_in == 0;
+            && case.short_one_in == 0
+            && case.settings.buffers != BufferKind::Uncontrolled;
         if matches!(case.place, DeviceKind::Faulty | DeviceKind::Wired) || !closes {
             // An end that could not be said within the linger is found by a probe alone.
             case.settings.keepalive_ms = case.settings.keepalive_ms.min(LONG_MS);
         }
+        case.short_to_the_end = case.short_one_in > 0 && random.one_in(2);
         case
     }
 }
@@ -160,17 +180,23 @@ fn settings(random: &mut Random) -> Settings {
         keepalive_ms: random.pick(keepalives),
         linger_ms: random.pick(&[1, 50, 1000]),
         timeout: timeout(),
+        buffers: BufferKind::Own,
     }
 }
 
-/// A length at an edge: nothing, one byte, the longest message, what lies beside it.
+/// A length at an edge: nothing, one byte, the longest message, what lies beside it. Or one of which
+/// two take as much of a ring as the longest message, with 8 bytes for each, or are too long for that.
 fn length(random: &mut Random, settings: &Settings) -> u32 {
     let most = settings.message_bytes;
-    match random.below(6) {
+    let half = ((most + 8) / 2).saturating_sub(8);
+    match random.below(10) {
         0 => 0,
         1 => 1,
         2 => most,
         3 => most.saturating_sub(1),
+        4 => most + 1,
+        5 => half,
+        6 => half + 1,
         _ => random.below(u64::from(most) + 1) as u32,
     }
 }
@@ -215,15 +241,16 @@ fn faults(random: &mut Random) -> CaseFaults {
     };
     CaseFaults {
         delay: rate(200, false),
-        rnr: rate(50, false),
-        lost_response: rate(50, false),
+        rnr: rate(MILD.into(), false),
+        lost_response: rate(MILD.into(), false),
         late_read: rate(200, false),
         qp_death: rate(4, true),
     }
 }
 
-/// A network: without faults one time in three, and one time in six such that requests may fail.
-fn network(random: &mut Random, settings: &Settings) -> CaseNetwork {
+/// A network: without faults one time in three, and one time in six such that requests may fail. One
+/// time in six it falls silent between the ends of a pair.
+fn network(random: &mut Random, settings: &Settings, is_pair: bool) -> CaseNetwork {
     let tries_us = settings.retry_time().as_micros() as u64;
     let calm = CaseNetwork {
         delay_us: random.pick(&[0, 1, 20, 200]),
@@ -234,6 +261,10 @@ fn network(random: &mut Random, settings: &Settings) -> CaseNetwork {
     let (most, cut_us) = match random.below(6) {
         0 | 1 => return calm,
         2 if settings.wait != WaitKind::Spin => (15 * GENTLE, 2 * tries_us),
+        3 if is_pair && settings.wait != WaitKind::Spin => {
+            let partition_at_us = random.pick(&[0, 100, 1_000, 10_000, 300_000]);
+            return CaseNetwork { partition_at_us, partition_us: FOREVER_US, ..calm };
+        }
         // Threads that poll take many steps to come to the end of a long outage.
         _ if settings.wait == WaitKind::Spin => (GENTLE, 20_000),
         _ => (GENTLE, tries_us / 4),

@@ -19,9 +19,12 @@ pub(crate) enum ExecutionMode {
     Wired(Box<RoceWire>),
 }
 
-/// Numbers of existing objects, of the kinds that have a limit.
+/// Numbers of existing objects: those of kinds that have a limit, contexts and channels.
 #[derive(Debug, Default)]
 pub(crate) struct Population {
+    /// Contexts that the program has not closed.
+    pub(crate) contexts: AtomicUsize,
+    pub(crate) channels: AtomicUsize,
     pub(crate) pds: AtomicUsize,
     pub(crate) cqs: AtomicUsize,
     pub(crate) srqs: AtomicUsize,
