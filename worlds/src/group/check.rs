@@ -35,7 +35,7 @@ struct MemberLoss {
 }
 
 impl<'p> PlayedGroup<'p> {
-    fn each(&self) -> impl Iterator<Item = (usize, &'p MemberOutcome)> + use<'p> {
+    fn each(&self) -> impl Iterator<Item = (usize, &'p MemberOutcome)> {
         let members = self.members.iter().enumerate();
         members.filter_map(|(at, member)| Some((at, member.as_ref()?)))
     }
