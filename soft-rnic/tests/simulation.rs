@@ -152,6 +152,7 @@ fn faults(seed: u64) -> Faults {
         rnr: on(2, 0.2),
         lost_response: on(4, 0.2),
         qp_death: on(8, 0.02),
+        access_error: 0.0,
         late_read: on(2, 0.3),
         network: NetworkFaults {
             loss: on(1, 0.2),

@@ -101,7 +101,7 @@ pub(crate) fn expect_limit<T>(length: usize, most: usize, sent: &Result<T, SendE
 
 /// True if the case explains that a sender ends for this reason.
 pub(crate) fn may_end(case: &WorldCase, at: usize, reason: &CloseReason) -> bool {
-    use CloseReason::{Closed, Device, PeerClosed, PeerLost};
+    use CloseReason::{Closed, PeerClosed, PeerLost};
     let is_receivers =
         case.receiver_is_dropped && matches!(reason, Closed | PeerClosed { .. } | PeerLost(_));
     // A receiver that fails for want of memory says that it stops.

@@ -1,7 +1,7 @@
 //! Two ends meet: within the process, or over a listener to which strangers connect as well.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -83,17 +83,10 @@ enum SenderMeeting<P: Tuned> {
 }
 
 impl<P: Tuned> SenderMeeting<P> {
-    #[expect(clippy::disallowed_methods, reason = "the backlog answers")]
     fn for_case(case: &WorldCase) -> SenderMeeting<P> {
         let Some(strangers) = case.strangers else { return SenderMeeting::Within };
         let listener = Listener::bind("127.0.0.1:0").expect("a port");
-        let connected = (0..strangers.count).map(|number| {
-            let mut stream = TcpStream::connect(listener.local_addr()).expect("a backlog");
-            // The second one says something, and never all.
-            stream.write_all(&b"RDMA"[..4 * (number % 2)]).expect("a buffer");
-            stream
-        });
-        let mut connected: Vec<TcpStream> = connected.collect();
+        let mut connected = connect_strangers(listener.local_addr(), strangers.count);
         if strangers.are_awaited {
             outlast(&listener, case, &mut connected);
         }
@@ -157,6 +150,18 @@ impl<P: Tuned> SenderMeeting<P> {
     }
 }
 
+/// Strangers, which connect to a listener.
+#[expect(clippy::disallowed_methods, reason = "the backlog answers")]
+pub(crate) fn connect_strangers(listener: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let connect = |number: usize| {
+        let mut stream = TcpStream::connect(listener).expect("a backlog");
+        // The second one says something, and never all.
+        stream.write_all(&b"RDMA"[..4 * (number % 2)]).expect("a buffer");
+        stream
+    };
+    (0..count).map(connect).collect()
+}
+
 /// All senders of a case have gone: others get the shares of its pool that they had.
 pub(crate) fn expect_shares<P: Tuned>(case: &WorldCase, sites: &[Site], pool: &P::Pool) {
     let (near, senders) = (&sites[0].device, case.senders.len());
@@ -184,11 +189,14 @@ fn outlast<P: Tuned>(listener: &Listener<P>, case: &WorldCase, strangers: &mut [
     }
     let took = time::since(start);
     assert!(took <= HELLO_LIMIT + slack(case), "strangers were refused after {took:?}");
-    for stranger in strangers {
-        let mut heard = [0; MAX_FRAME];
-        let bytes = stranger.read(&mut heard).expect("what was written before");
-        let frame = decode(&heard[..bytes]).expect("a frame").frame;
-        let Frame::Refuse(refusal) = frame else { panic!("a stranger heard {frame:?}") };
-        assert_eq!(refusal.reason, Reason::PROTOCOL);
-    }
+    strangers.iter_mut().for_each(expect_refusal);
+}
+
+/// A stranger was refused, and hears of it.
+pub(crate) fn expect_refusal(stranger: &mut TcpStream) {
+    let mut heard = [0; MAX_FRAME];
+    let bytes = stranger.read(&mut heard).expect("what was written before");
+    let frame = decode(&heard[..bytes]).expect("a frame").frame;
+    let Frame::Refuse(refusal) = frame else { panic!("a stranger heard {frame:?}") };
+    assert_eq!(refusal.reason, Reason::PROTOCOL);
 }

@@ -3,23 +3,36 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use host::sync::OnceLock;
 use host::thread::JoinHandle;
 use host::world::{CurrentTask, NodeId};
 use host::{thread, time, world};
 use rdma_conn::device::{self, Device};
 use soft_rnic::{NetworkNature, Simulation, WorldDevice, WorldKind, WorldMachine, WorldNetwork};
 
-use crate::case::{BufferKind, DeviceKind, FOREVER_US, WorldCase};
+use crate::case::{BufferKind, CaseProtocol, DeviceKind, FOREVER_US, WorldCase};
 use crate::checks::us;
 use crate::silence::Silence;
+
+/// Time at which a process is killed, once it is: what it has done before, it did alive.
+#[derive(Clone, Default)]
+pub(crate) struct Death(Arc<OnceLock<Instant>>);
+
+impl Death {
+    pub(crate) fn time(&self) -> Option<Instant> {
+        self.0.get().copied()
+    }
+}
 
 /// Device of an end, and the node of the world that is its process.
 pub(crate) struct Site {
     pub(crate) device: Device,
     node: NodeId,
     /// That of its process.
+    pub(crate) death: Death,
+    /// That of its process, too.
     pub(crate) silence: Silence,
 }
 
@@ -27,11 +40,11 @@ impl Site {
     /// In the process of the program.
     fn here(name: &str) -> Site {
         let node = world::here(CurrentTask::node).expect("it plays in a world");
-        Site::on_node(name, node, Silence::default())
+        Site::on_node(name, node, (Death::default(), Silence::default()))
     }
 
-    fn on_node(name: &str, node: NodeId, silence: Silence) -> Site {
-        Site { device: device::open(Some(name)).expect("the world's device"), node, silence }
+    fn on_node(name: &str, node: NodeId, (death, silence): (Death, Silence)) -> Site {
+        Site { device: device::open(Some(name)).expect("the world's device"), node, death, silence }
     }
 
     /// Calls what its process does: threads that this starts are of it.
@@ -114,12 +127,13 @@ fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let devices: Arc<[WorldDevice]> = (0..=case.sender_processes)
         .map(|_| WorldDevice::new(WorldKind::Process(machine)))
         .collect();
-    let silences: Vec<Silence> = devices.iter().map(|_| Silence::default()).collect();
+    let ends: Vec<(Death, Silence)> = devices.iter().map(|_| Default::default()).collect();
     let killer = case.kill.map(|kill| {
-        let (devices, silence) = (Arc::clone(&devices), silences[kill.process].clone());
+        let (devices, (death, silence)) = (Arc::clone(&devices), ends[kill.process].clone());
         let kill = move || {
             time::sleep(us(kill.at_us));
             world::note(|| format!("process {} is killed", kill.process));
+            death.0.get_or_init(time::now);
             devices[kill.process].kill();
             silence.begin();
         };
@@ -127,10 +141,10 @@ fn between_processes(case: &WorldCase, play: impl FnOnce(&[Site])) {
     });
     let nodes: Vec<NodeId> = devices.iter().map(|_| add_node()).collect();
     let stopper = stopper(case, &nodes);
-    let site = |((device, node), silence): ((&WorldDevice, &NodeId), Silence)| {
-        Site::on_node(device.name(), *node, silence)
+    let site = |((device, node), ends): ((&WorldDevice, &NodeId), (Death, Silence))| {
+        Site::on_node(device.name(), *node, ends)
     };
-    let sites: Vec<Site> = devices.iter().zip(&nodes).zip(silences).map(site).collect();
+    let sites: Vec<Site> = devices.iter().zip(&nodes).zip(ends).map(site).collect();
     sites[0].run(|| play(&sites));
     drop(sites);
     for thread in killer.into_iter().chain(stopper) {
@@ -146,8 +160,9 @@ fn expect_none(left: &[(&str, usize)]) {
     assert!(left.is_empty(), "not given back: {left:?}");
 }
 
-/// The receiver has one address of a network, the senders another one: as two machines, of which one
-/// may be stopped.
+/// The receiver has one address of a network, the senders another one, as two machines, of which one
+/// may be stopped; each member of a group has its own. A partition separates the first one from
+/// another one, or, in a group, from all others.
 fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let of = case.network;
     let rate = |thousandths: u16| f64::from(thousandths) / 1000.0;
@@ -162,19 +177,27 @@ fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
         queue_bytes: of.queue_kib << 10,
     })
     .expect("a network");
-    let ips = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-    let devices = ips.map(|ip| network.device(ip).expect("a device"));
-    let nodes = ips.map(|_| add_node());
+    let ends = match case.connection {
+        CaseProtocol::Multicast => 1 + case.senders.len() as u8,
+        _ => 2,
+    };
+    let ips: Vec<IpAddr> = (1..=ends).map(|host| IpAddr::from([10, 0, 0, host])).collect();
+    let devices: Vec<WorldDevice> =
+        ips.iter().map(|ip| network.device(*ip).expect("a device")).collect();
+    let nodes: Vec<NodeId> = ips.iter().map(|_| add_node()).collect();
     let stopper = stopper(case, &nodes);
+    let separated = if case.seed.is_multiple_of(2) { 1 } else { ips.len() - 1 };
     // The threads of a device are of its node.
-    let sites = [0, 1].map(|at: usize| {
-        let open = || Site::on_node(devices[at].name(), nodes[at], Silence::default());
-        world::on_node(nodes[at], open)
-    });
-    let silences = sites.each_ref().map(|site| site.silence.clone());
+    let site = |(device, node): (&WorldDevice, &NodeId)| {
+        world::on_node(*node, || Site::on_node(device.name(), *node, Default::default()))
+    };
+    let sites: Vec<Site> = devices.iter().zip(&nodes).map(site).collect();
+    let silences: Vec<Silence> = sites.iter().map(|site| site.silence.clone()).collect();
     let partition = move || {
         time::sleep(us(of.partition_at_us));
-        network.partition(ips[0], ips[1], us(of.partition_us));
+        for ip in ips.iter().skip(1).take(separated) {
+            network.partition(ips[0], *ip, us(of.partition_us));
+        }
         if of.partition_us == FOREVER_US {
             silences.iter().for_each(Silence::begin);
         }
@@ -182,7 +205,7 @@ fn wired(case: &WorldCase, play: impl FnOnce(&[Site])) {
     let partition = thread::spawn("partition", partition).expect("a thread");
     sites[0].run(|| play(&sites));
     drop(sites);
-    for thread in stopper {
+    if let Some(thread) = stopper {
         thread.join().expect("no panic");
     }
     for device in &devices {

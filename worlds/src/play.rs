@@ -295,17 +295,19 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
     fn reserve(&mut self, length: usize, commits: bool) -> Result<(), CloseReason> {
         let message = self.begin(length);
         let most = self.sender.max_message_bytes();
-        let reserved = self.sender.try_reserve(length);
-        expect_limit(length, most, &reserved);
-        let sent = match reserved {
-            Ok(_) if !commits => Err(SendError::TimedOut { unflushed: 0 }),
-            Ok(mut room) => {
-                assert_eq!(room.capacity(), length);
-                let beyond = room.write(1, &message);
-                expect_limit(1 + length, length, &beyond);
-                room.write(0, &message).and_then(|()| room.commit(length))
+        let sent = {
+            let reserved = self.sender.try_reserve(length);
+            expect_limit(length, most, &reserved);
+            match reserved {
+                Ok(_) if !commits => Err(SendError::TimedOut { unflushed: 0 }),
+                Ok(mut room) => {
+                    assert_eq!(room.capacity(), length);
+                    let beyond = room.write(1, &message);
+                    expect_limit(1 + length, length, &beyond);
+                    room.write(0, &message).and_then(|()| room.commit(length))
+                }
+                Err(e) => Err(e),
             }
-            Err(e) => Err(e),
         };
         self.took(length, sent).map(drop)
     }

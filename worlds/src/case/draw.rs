@@ -78,7 +78,10 @@ impl WorldCase {
             strangers: None,
         };
         if place == DeviceKind::Process {
-            case.sender_processes = 1 + random.below(senders as u64) as usize;
+            let processes = 1 + random.below(senders as u64) as usize;
+            // Each member of a group is in a process of its own.
+            let is_group = connection == CaseProtocol::Multicast;
+            case.sender_processes = if is_group { senders } else { processes };
             let processes = 1 + case.sender_processes as u64;
             let some_of_them = |random: &mut Random| {
                 let latest = random.pick(&[50, 1_000, 20_000, 1_000_000]);
@@ -105,10 +108,7 @@ impl WorldCase {
                 (case.jump_one_in, case.jump_us) = (5_000, 20_000);
             }
         }
-        if connection == CaseProtocol::Multicast {
-            // All members are of one process.
-            case.stop = None;
-        } else {
+        if connection != CaseProtocol::Multicast {
             case.form = match random.below(8) {
                 0 => Form::Bytes,
                 1 => Form::Futures,
@@ -121,16 +121,16 @@ impl WorldCase {
         }
         if is_pair {
             add_pair_faults(&mut case, &mut random);
-            if random.one_in(8) {
-                case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
-            }
-            if random.one_in(8) {
-                case.short_posts_one_in = random.pick(&[2, 10, 30, 300]);
-            }
-            if random.one_in(8) {
-                let (count, are_awaited) = (random.below(4) as usize, random.one_in(2));
-                case.strangers = Some(Strangers { count, are_awaited });
-            }
+        }
+        if random.one_in(8) {
+            case.short_one_in = random.pick(&[30, 100, 300, 1_000]);
+        }
+        if random.one_in(8) {
+            case.short_posts_one_in = random.pick(&[2, 10, 30, 300]);
+        }
+        if random.one_in(8) {
+            let (count, are_awaited) = (random.below(4) as usize, random.one_in(2));
+            case.strangers = Some(Strangers { count, are_awaited });
         }
         if case.stop.is_some() && case.strangers.is_none() {
             // Ends that meet within a process have their devices' threads there, too.
