@@ -386,9 +386,11 @@ impl Idle {
     /// Something happened.
     fn reset(&mut self) {
         self.learn_from_wait();
+        // After a sleep up to the probe, it may have happened long before: the peer is still asked.
+        let is_old = self.slept && self.probe.is_some_and(|at| at.has_passed(host::time::now()));
+        self.probe = self.probe.filter(|_| is_old);
         (self.polls, self.since, self.until) = (0, None, None);
         (self.slept, self.backoff) = (false, SleepBackoff::new());
-        self.probe = None;
     }
 
     /// Nothing happened.

@@ -98,6 +98,20 @@ fn a_silent_peer_is_probed_once_per_interval() {
     assert_eq!(idle.look(start + 21 * TICK), WaitStep::Again);
 }
 
+/// What a sleep has missed may have come when it began, and the peer may have gone since.
+#[test]
+fn an_event_found_after_a_silent_interval_does_not_put_the_probe_off() {
+    let mut idle = idle(WaitStrategy::Block, None);
+    let before = host::time::now().checked_sub(20 * TICK).unwrap();
+    assert_eq!(idle.look(before), WaitStep::Sleep(10 * TICK));
+    assert_eq!(idle.after(1), WaitStep::Again);
+    assert_eq!(idle.look(host::time::now()), WaitStep::Probe);
+    // One that is found in time does.
+    assert!(matches!(idle.look(host::time::now()), WaitStep::Sleep(_)));
+    assert_eq!(idle.after(1), WaitStep::Again);
+    assert!(matches!(idle.look(host::time::now()), WaitStep::Sleep(_)));
+}
+
 #[test]
 fn events_that_do_not_end_the_wait_do_not_prolong_it() {
     let mut late = idle(WaitStrategy::Spin, Some(Duration::ZERO));

@@ -136,8 +136,10 @@ impl WorldCase {
             // Ends that meet within a process have their devices' threads there, too.
             case.strangers = Some(Strangers { count: 0, are_awaited: false });
         }
-        if is_wired && case.short_one_in > 0 && case.settings.wait == WaitKind::Spin {
-            // A request to an end that was given up is tried for half a second: many polls.
+        let is_tried_long = case.short_one_in > 0 || case.stop.is_some();
+        if is_wired && is_tried_long && case.settings.wait == WaitKind::Spin {
+            // A request to an end that was given up, or stands still, is tried for half a second:
+            // many polls.
             case.settings.wait = WaitKind::Adaptive;
         }
         if is_wired || case.stall_one_in > 0 {
@@ -172,7 +174,7 @@ fn add_pair_faults(case: &mut WorldCase, random: &mut Random) {
     if random.one_in(8) {
         case.spurious_one_in = random.pick(&[3, 30]);
     }
-    if case.place == DeviceKind::Faulty {
+    if case.place == DeviceKind::Faulty && case.stall_one_in == 0 {
         match random.below(12) {
             0 => case.faults.rnr = OFTEN,
             1 => case.faults.lost_response = OFTEN,
