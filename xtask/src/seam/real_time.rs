@@ -137,6 +137,7 @@ pub(super) const REAL_TIME_TESTS: &[RealTimeTests] = &[
         files: &[
             "apps/tests/compat.rs",
             "apps/tests/copy.rs",
+            "apps/tests/pipe.rs",
             "apps/tests/strangers.rs",
             "apps/tests/support/processes.rs",
             "apps/tests/trace.rs",
@@ -169,8 +170,9 @@ pub(super) const REAL_TIME_TESTS: &[RealTimeTests] = &[
     },
     RealTimeTests {
         marks: &["thread::sleep", "tokio::time"],
-        reason: "they give another process time to do what it must not do, or wait as an answer of the API says",
+        reason: "they give another process time to do what it must not do, are a slow network, or wait as an answer of the API says",
         files: &[
+            "apps/tests/pipe.rs",
             "soft-rnic/tests/processes.rs",
             "soft-rnic/tests/roce_capture.rs",
             "tests/aio.rs",
