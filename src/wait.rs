@@ -291,6 +291,8 @@ pub(crate) struct Idle {
     slept: bool,
     backoff: SleepBackoff,
     probe: Option<Deadline>,
+    /// The probe was due when events were found that may be old.
+    owes_probe: bool,
     /// It has probed the peer.
     has_probed: bool,
     /// The yield since which nothing was found.
@@ -326,6 +328,7 @@ impl Idle {
             slept: false,
             backoff: SleepBackoff::new(),
             probe: None,
+            owes_probe: false,
             has_probed: false,
             yielded: None,
             found: 0,
@@ -387,8 +390,9 @@ impl Idle {
     fn reset(&mut self) {
         self.learn_from_wait();
         // After a sleep up to the probe, it may have happened long before: the peer is still asked.
-        let is_old = self.slept && self.probe.is_some_and(|at| at.has_passed(host::time::now()));
-        self.probe = self.probe.filter(|_| is_old);
+        let is_due = || self.probe.is_some_and(|at| at.has_passed(host::time::now()));
+        self.owes_probe = self.owes_probe || self.slept && is_due();
+        self.probe = self.probe.filter(|_| self.owes_probe);
         (self.polls, self.since, self.until) = (0, None, None);
         (self.slept, self.backoff) = (false, SleepBackoff::new());
     }
@@ -440,7 +444,7 @@ impl Idle {
         // never end.
         let is_late = self.deadline.has_passed(now) && !is_planted(Plant::IgnoredDeadline);
         if probe.has_passed(now) && !(is_late && self.has_probed) {
-            (self.probe, self.has_probed) = (Some(next), true);
+            (self.probe, self.owes_probe, self.has_probed) = (Some(next), false, true);
             return WaitStep::Probe;
         }
         if is_late {

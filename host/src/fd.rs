@@ -23,6 +23,7 @@ const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 pub fn poll(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<usize, Errno> {
     #[cfg(feature = "world")]
     if crate::is_in_world() {
+        crate::point();
         if crate::world::is_interrupted() {
             return Err(Errno::INTR);
         }
@@ -52,6 +53,7 @@ pub fn epoll_wait(
 ) -> Result<usize, Errno> {
     #[cfg(feature = "world")]
     if crate::is_in_world() {
+        crate::point();
         if crate::world::is_interrupted() {
             return Err(Errno::INTR);
         }

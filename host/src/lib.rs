@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`time`] | `Instant::now`, `thread::sleep`, `clock_gettime` |
 //! | [`thread`] | `thread::spawn`, `park`, `unpark`, `yield_now`, `hint::spin_loop` |
-//! | [`sync`] | `Mutex`, `RwLock`, `Condvar`, `Barrier` |
+//! | [`sync`] | `Mutex`, `RwLock`, `Condvar`, `Barrier`, `OnceLock` |
 //! | [`channel`] | `mpsc` |
 //! | [`random`] | `RandomState` |
 //! | [`fd`] | `poll`, `epoll_wait`, timers, reads of descriptors that block |

@@ -59,7 +59,7 @@ impl<T: Send + 'static> BlockingTask<T> {
 }
 
 impl<T> Future for BlockingTask<T> {
-    /// An error: the runtime was shut down before there was a thread. A panic of the work is
+    /// An error: the runtime was shut down before there was a thread, or a world refuses one. A panic of the work is
     /// resumed by the poll.
     type Output = io::Result<T>;
 

@@ -62,16 +62,16 @@ each_is_found! {
     a_credit_too_many: "extra-credit", ["--protocol", "send-recv"],
         ["a completion for no request", "receivers were not ready"];
     a_free_twice: "double-free", ["--protocol", "send-recv"],
-        ["a completion for no request", "receivers were not ready", ENDS[0], ENDS[1], DIFFERS[0]];
+        ["a buffer came home twice", "a completion for no request", ENDS[0], ENDS[1], DIFFERS[0]];
     a_wake_up_left_out: "lost-wakeup", [], HANGS;
     a_tail_published_before_its_bytes: "early-tail", ["--protocol", "buffered-read"],
         ["malformed record", "impossible tail", DIFFERS[0], DIFFERS[1], DIFFERS[2]];
     an_acknowledgement_early: "early-ack", ["--protocol", "direct-read"], DIFFERS;
     a_psn_window_off_by_one: "psn-window", ["--world", "wired"],
-        [DIFFERS[0], DIFFERS[1], DIFFERS[2], ENDS[0], ENDS[1], "close of sender", HANGS[0], HANGS[1]];
-    a_probe_never_sent: "skipped-probe", ["--protocol", "send-recv"], ["the bound is", HANGS[1]];
+        [DIFFERS[0], DIFFERS[1], DIFFERS[2], ENDS[0], ENDS[1], "close of sender", "its room back", HANGS[0], HANGS[1]];
+    a_probe_never_sent: "skipped-probe", ["--protocol", "send-recv"], ["the bound is", "no end within"];
     a_goodbye_lost: "lost-goodbye", ["--protocol", "shared-write"],
-        ["the bound is", ENDS[0], DIFFERS[2], "close of sender"];
+        ["the bound is", ENDS[0], DIFFERS[2], "close of sender", HANGS[1]];
     a_deadline_ignored: "ignored-deadline", [], ["its timeout was", HANGS[0], HANGS[1]];
     an_order_of_two_locks: "lock-order", [], ["waits for a lock", HANGS[0], HANGS[1]];
     a_leaked_queue_pair: "leaked-queue-pair", [], ["not given back: [(\"queue pairs\""];

@@ -226,7 +226,10 @@ impl Reader {
     /// read before the request for news behind it.
     #[cold]
     fn next_before_sleep(&mut self) -> Option<ReaderRequest> {
-        if let Some(words) = self.words_due() {
+        // All of them: news since the sleep was prepared leaves some for later.
+        let is_unreported = self.state == ReaderState::Open && self.has_unreported();
+        let words = if is_unreported { Some(self.words_with(0, 0)) } else { self.words_due() };
+        if let Some(words) = words {
             self.told(words);
             return Some(self.post(RequestKind::Words, ReaderRequest::Words(words)));
         }
@@ -319,6 +322,8 @@ impl Reader {
 
     /// A wake-up has arrived, for which a receive was posted. Returns true if one was requested.
     pub fn on_wake_up(&mut self) -> bool {
+        // A READ of the tail that is on its way lies before the next request.
+        self.is_tail_counted = false;
         self.sleep.on_wake_up()
     }
 

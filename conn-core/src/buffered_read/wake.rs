@@ -20,9 +20,10 @@
 //! while it stands no other one is made: so one posted receive is enough, and neither end can
 //! be made to send more than one wake-up for each request, or more than one request for each
 //! wake-up. An honest sender's wake-up brings news, or news since the request were found by a look
-//! before it arrived. So there is at most one without any between two with some, and
-//! [`VAIN_WAKE_UPS`] in a row come from a sender that wakes for nothing. The one that reaches that
-//! number is looked behind as all others are: until then, nothing tells that it is one of these.
+//! before it arrived; or it is sent on the way of a message that was read before the request, once
+//! for each message. So [`VAIN_WAKE_UPS`] in a row without news come from a sender that wakes for
+//! nothing. The one that reaches that number is looked behind as all others are: until then, nothing
+//! tells that it is one of these.
 
 use crate::sync::{fence, orderings};
 

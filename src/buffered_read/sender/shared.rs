@@ -52,6 +52,8 @@ pub struct SharedSender {
     common: Common,
     /// True once the sender below has ended.
     is_over: AtomicBool,
+    /// Tail that the receiver can read. The machine's is ahead of it while a thread publishes.
+    told: AtomicU64,
     /// The receiver's last request to be woken that was answered.
     answered: AtomicU64,
     /// The tick after which it was looked after the peer last.
@@ -84,6 +86,7 @@ impl Sender {
             number: self.half.number,
             common: self.half.waiting.common,
             is_over: AtomicBool::new(self.half.posting.ended().is_some()),
+            told: AtomicU64::new(0),
             answered: AtomicU64::new(self.waker.answered()),
             tick: AtomicU64::new(0),
             sender: Mutex::new(self),
@@ -126,7 +129,11 @@ impl SharedSender {
         let stored = stored.and_then(|()| skip.map_or(Ok(()), store));
         debug_assert!(stored.is_ok(), "the machine and the ring have different books");
         let end = grant.position() + record_bytes(len);
-        self.senders.publish(grant, |tail| self.block.publish_tail(tail));
+        self.senders.publish(grant, |tail| {
+            self.block.publish_tail(tail);
+            // Release: a thread that sees it wakes the receiver for what is published.
+            self.told.store(tail, Ordering::Release);
+        });
         // Relaxed: any thread may have answered a later word; the lock in `wake_receiver` shows it.
         if self.block.wake_word() != self.answered.load(Ordering::Relaxed) {
             self.wake_receiver();
@@ -233,10 +240,11 @@ impl SharedSender {
     fn wake_receiver(&self) {
         let mut sender = self.lock();
         if sender.is_asked() {
-            // This thread's message may not be published yet, while another thread copies one
-            // before it. The next call reports a failure.
+            // The next call reports a failure.
             let _ = self.look(&mut sender);
-            if sender.source.has_unread() {
+            // Messages that are not published yet are no reason: the receiver would find nothing.
+            // The thread that publishes them comes here, too. Acquire: see where it is stored.
+            if self.told.load(Ordering::Acquire) > sender.source.landed() {
                 sender.wake_receiver();
             }
         }

@@ -166,7 +166,11 @@ impl RawPlan {
     pub(super) fn receives_of(&self, leads: bool) -> u32 {
         match (self.receives_at(leads), self.datagram) {
             (false, _) => 0,
-            (true, Some(_)) if leads && self.task == RawTask::Bench => self.recv_depth.min(ACKS),
+            // Acknowledgements, and in ping-pongs the answers to its own messages.
+            (true, Some(_)) if leads => match self.task {
+                RawTask::Bench => self.recv_depth.min(ACKS),
+                RawTask::Pingpong => self.recv_depth.min(self.unacked.saturating_add(ACKS)),
+            },
             (true, _) => self.recv_depth,
         }
     }

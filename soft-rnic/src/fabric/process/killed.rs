@@ -22,9 +22,10 @@ impl Device {
     /// its connections hang up. Its own queue pairs lose their peers.
     #[expect(clippy::disallowed_methods, reason = "the listener does not block")]
     pub(crate) fn kill(self: &Arc<Device>) {
+        let Some(peers) = self.peers.as_ref() else { return };
         // Also one that has not made itself known yet: it never will.
-        let Some((peers, here)) = self.peers.as_ref().and_then(|p| Some((p, p.here().ok()?)))
-        else {
+        let Ok(here) = peers.here() else {
+            peers.is_killed.store(true, Ordering::Relaxed);
             return;
         };
         {
