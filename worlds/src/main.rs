@@ -76,7 +76,7 @@ struct WorldLine {
 }
 
 /// Time limit of shrinking.
-const SHRINK: Duration = Duration::from_secs(60);
+const SHRINK: Duration = Duration::from_secs(150);
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
