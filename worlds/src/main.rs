@@ -76,7 +76,10 @@ struct WorldLine {
 }
 
 /// Time limit of shrinking.
-const SHRINK: Duration = Duration::from_secs(150);
+const SHRINK: Duration = Duration::from_secs(60);
+/// Limit of the steps of a case that is made smaller because it does not end: each one that hangs takes
+/// that long.
+const HANGING_STEPS: u64 = 500_000;
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
@@ -366,7 +369,11 @@ fn report(args: &Args, sum: &mut RunSummary, s: f64) -> Result<ExitCode> {
         println!("the last events of seed {}:", first.seed);
         first.events.iter().for_each(|event| println!("{event}"));
         println!("replay it by\n{}", replay_seed(args, first.seed));
-        let status = this_program(args)?.args(["--shrink", &first.seed.to_string()]).status();
+        let mut args = args.clone();
+        if first.failure.as_ref().is_some_and(|why| why.starts_with("no end after")) {
+            args.max_steps = args.max_steps.min(HANGING_STEPS);
+        }
+        let status = this_program(&args)?.args(["--shrink", &first.seed.to_string()]).status();
         status.context("making the case smaller")?;
     }
     println!(

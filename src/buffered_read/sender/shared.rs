@@ -130,6 +130,8 @@ impl SharedSender {
         debug_assert!(stored.is_ok(), "the machine and the ring have different books");
         let end = grant.position() + record_bytes(len);
         self.senders.publish(grant, |tail| {
+            // Other threads know of this tail already, and the receiver does not.
+            host::point();
             self.block.publish_tail(tail);
             // Release: a thread that sees it wakes the receiver for what is published.
             self.told.store(tail, Ordering::Release);
