@@ -10,9 +10,13 @@ use std::process::{Command, Output};
 const SEEDS: u64 = 1000;
 /// Steps of a case that was made smaller.
 const STEPS: usize = 40;
+/// Points of a world, after which it does not end: some hand over to another thread, for ten
+/// microseconds each.
+const POINTS: &str = "1000000";
 
 fn worlds(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_worlds")).args(args).output().expect("it runs")
+    let mut program = Command::new(env!("CARGO_BIN_EXE_worlds"));
+    program.args(["--max-steps", POINTS]).args(args).output().expect("it runs")
 }
 
 /// What a world that has failed prints of the reason.
