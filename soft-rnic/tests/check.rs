@@ -893,7 +893,8 @@ fn batches_that_are_refused() {
         ..ibv_qp_init_attr_ex::default()
     };
     let mut word = [0_u8; 8];
-    // SAFETY: objects of this scene; the functions are those of the newer interface.
+    // SAFETY: this scene owns the objects, and destroys each at its end; the functions are those of the
+    // newer interface.
     unsafe {
         let qp = (later(ends.net.ctx).create_qp_ex.unwrap())(ends.net.ctx, &mut attr);
         assert!(!qp.is_null());

@@ -19,18 +19,6 @@ use roce_core::psn::Psn;
 use soft_rnic::udp::{Marks, PacketOutbox, UdpPort};
 use verbs_sys::*;
 
-fn member(net: &Net, group: ibv_gid) -> GroupMember {
-    let member = GroupMember::new(net);
-    assert_eq!(attach(net, member.qp, group, 0), 0);
-    member.post_recvs(8);
-    member
-}
-
-fn end(net: &Net, group: ibv_gid, member: GroupMember) {
-    assert_eq!(detach(net, member.qp, group, 0), 0);
-    member.close(net);
-}
-
 /// The immediate of the only message that has arrived.
 fn number(net: &Net, member: &GroupMember) -> u32 {
     let came = net.poll(member.cq, 1);

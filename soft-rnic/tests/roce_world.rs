@@ -12,19 +12,6 @@ use common::multicast::*;
 use common::*;
 use host::world::{self, Limits, Nature};
 use soft_rnic::{NetworkNature, WorldNetwork};
-use verbs_sys::*;
-
-fn member(net: &Net, group: ibv_gid) -> GroupMember {
-    let member = GroupMember::new(net);
-    assert_eq!(attach(net, member.qp, group, 0), 0);
-    member.post_recvs(8);
-    member
-}
-
-fn end(net: &Net, group: ibv_gid, member: GroupMember) {
-    assert_eq!(detach(net, member.qp, group, 0), 0);
-    member.close(net);
-}
 
 /// The thread waits for groups as well: also for the first one, which is joined while it waits. One
 /// that did not would find a packet once in a second of the world's time.

@@ -98,7 +98,7 @@ fn a_silent_peer_is_probed_once_per_interval() {
     assert_eq!(idle.look(start + 21 * TICK), WaitStep::Again);
 }
 
-/// What a sleep has missed may have come when it began, and the peer may have gone since.
+/// An event that a sleep has missed may have come when it began, and the peer may have gone since.
 #[test]
 fn an_event_found_after_a_silent_interval_does_not_put_the_probe_off() {
     let mut idle = idle(WaitStrategy::Block, None);

@@ -242,8 +242,8 @@ pub const RETRIES: u8 = 6;
 /// Thousandths of packets that may be lost so that [`RETRIES`] are as good as always enough.
 const GENTLE: u16 = 20;
 
-/// The same of requests of [`DeviceKind::Faulty`] that are lost, and of those whose receiver claims
-/// not to be ready. A request is struck so seven times in a row once in some 10^10, and a world has
+/// The same of requests of [`DeviceKind::Faulty`] that are lost, and of those that are refused as if
+/// the receiver were not ready. A request is struck so seven times in a row once in some 10^10, and a world has
 /// hundreds of requests.
 const MILD: u16 = 50;
 

@@ -137,7 +137,7 @@ pub(crate) fn may_be_lost(case: &WorldCase, at: usize, reason: &CloseReason) -> 
     is_gone && matches!(reason, CloseReason::PeerLost(_)) || is_refused || is_failure(case, reason)
 }
 
-/// True if the case explains that a receiver itself fails for this reason, whatever its senders do.
+/// True if the case explains that a receiver fails for this reason, independently of its senders.
 pub(crate) fn may_fail_alone(case: &WorldCase, reason: &CloseReason) -> bool {
     case.is_short_to_the_end() && matches!(reason, CloseReason::Device(_))
 }
@@ -156,7 +156,7 @@ pub(crate) fn detection(case: &WorldCase) -> Duration {
     case.settings.keepalive() + 3 * case.settings.retry_time() + slack(case)
 }
 
-/// Time for which a step sleeps, whatever the peer does.
+/// Time for which a step sleeps, independently of the peer.
 pub(crate) fn asleep(step: SendStep) -> Duration {
     match step {
         SendStep::Sleep(time) => us(time),

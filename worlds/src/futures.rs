@@ -98,7 +98,7 @@ async fn send<S: SendHalf + 'static>(mut sender: aio::Sender<S>, at: usize, shar
     }
 }
 
-/// Drops a sender, whose goodbye is left to another thread.
+/// Drops a sender; another thread says its goodbye.
 fn leave<S: SendHalf + 'static>(
     sender: aio::Sender<S>,
     case: &WorldCase,

@@ -149,8 +149,8 @@ impl<'s, P: Tuned> PlayedSender<'s, P> {
         }
     }
 
-    /// When all of its messages are acknowledged, and those are freed that take room, a sender has its
-    /// room again: that of the longest message.
+    /// Expects room for the longest message, once all messages of the sender are acknowledged, and
+    /// those that take room are freed.
     fn expect_room(&mut self) {
         let (at, most) = (self.at, self.sender.max_message_bytes());
         let drained = self.sender.wait_all_timeout(PATIENCE);

@@ -27,7 +27,7 @@ impl SharedPlay {
     }
 
     /// The senders that do not answer any more, and have not said goodbye, and since when; `ended`
-    /// says whose end the receiver has reported.
+    /// has the senders with an end that the receiver has reported.
     fn missed<'s>(&'s self, ended: &'s [bool]) -> impl Iterator<Item = (usize, Instant)> + 's {
         let silent = ended.iter().enumerate().filter(|(_, ended)| !**ended);
         silent.filter_map(move |(at, _)| {

@@ -19,7 +19,7 @@ fn worlds(args: &[&str]) -> Output {
     program.args(["--max-steps", POINTS]).args(args).output().expect("it runs")
 }
 
-/// What a world that has failed prints of the reason.
+/// The reason, as a world that has failed prints it.
 fn reason(text: &str) -> &str {
     text.split_once("\nfailed: ").map(|(_, reason)| reason).expect("a reason")
 }

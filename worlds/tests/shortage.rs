@@ -123,7 +123,7 @@ fn a_report_that_is_tried_for_a_minute_ends_the_peer_of_a_receiver_that_polls() 
 /// The report is signalled, and planned although it is refused: its completion never comes.
 #[test]
 fn a_signalled_report_that_is_refused_ends_the_peer() {
-    /// Of `src/buffered_write/setup.rs`: reports in flight, and how often one is signalled.
+    /// Reports in flight, and the interval of signalled ones, as in `src/buffered_write/setup.rs`.
     const IN_FLIGHT: u64 = 14;
     const SIGNAL_EVERY: u64 = 4;
 

@@ -24,7 +24,7 @@ struct GateStep {
     budget_seconds: u64,
     /// Command lines, which may begin with variables.
     commands: &'static [&'static str],
-    /// Whether the steps behind it in the table run meanwhile. Such a step has one command.
+    /// True if the steps behind it in the table run meanwhile. Such a step has one command.
     is_beside: bool,
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn command_of(words: &[String]) -> Command {
     command
 }
 
-/// Runs a program whose output goes to a file of this name, until it ends: its status, and what it has
+/// Runs a program with its output in a file of this name, until it ends: its status, and what it has
 /// printed. Without a status, `is_over`, which is given the length of that now and then, has ended it.
 pub(crate) fn run_logged(
     command: &mut Command,
@@ -75,7 +75,7 @@ pub(crate) fn run_logged(
     Ok((status, text))
 }
 
-/// A program whose lines are waited for. It ends with this.
+/// A program with lines to be waited for. It ends with this.
 pub(crate) struct WatchedProgram {
     program: Child,
     lines: Lines<BufReader<ChildStdout>>,

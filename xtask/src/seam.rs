@@ -43,7 +43,7 @@ const LOCKS: &str = "parking_lot";
 const HANDS_OVER: &[&str] = &["src", "verbs-safe/src"];
 /// Orderings of atomic operations that publish.
 const PUBLISHES: &[&str] = &["Ordering::Release", "Ordering::AcqRel", "Ordering::SeqCst"];
-/// What lets another thread of a world run.
+/// Call that lets another thread of a world run.
 const POINT: &str = "host::point()";
 /// Files that publish without a point, and why they may.
 const POINTLESS: &[(&str, &str)] = &[

@@ -142,7 +142,7 @@ fn can_ask() -> bool {
     *CAN_ASK.get_or_init(|| {
         let page = core::ptr::without_provenance_mut(0);
         let advice = Advice::LinuxPopulateWrite;
-        // SAFETY: no memory, of which nothing is asked but whether the advice is known.
+        // SAFETY: the range is empty, so that the call touches no memory of any owner.
         unsafe { madvise(page, 0, advice) }.is_ok()
     })
 }

@@ -118,3 +118,17 @@ impl GroupMember {
         net.dereg(self.mr);
     }
 }
+
+/// A member of a group, with receives for eight messages.
+pub fn member(net: &Net, group: ibv_gid) -> GroupMember {
+    let member = GroupMember::new(net);
+    assert_eq!(attach(net, member.qp, group, 0), 0);
+    member.post_recvs(8);
+    member
+}
+
+/// Takes a member out of its group, and ends it.
+pub fn end(net: &Net, group: ibv_gid, member: GroupMember) {
+    assert_eq!(detach(net, member.qp, group, 0), 0);
+    member.close(net);
+}

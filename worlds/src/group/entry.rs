@@ -44,7 +44,7 @@ impl Entry {
         Ok([Entry::Leads { leader, strangers }].into_iter().chain(joining).collect())
     }
 
-    /// Enters the group. That takes no longer than its set-up may, whatever becomes of it.
+    /// Enters the group, or fails to, within the bound of a set-up.
     pub(super) fn enter(self, case: &WorldCase, device: &Device) -> Result<Group, JoinError> {
         let awaits_strangers = case.strangers.is_some_and(|strangers| strangers.are_awaited);
         // Members connect when strangers have been refused.

@@ -18,7 +18,7 @@ pub(super) struct TestSubject {
     pub(super) name: &'static str,
     /// Lanes that have it in the gate, beside those that programs ask for; a full run has it in all.
     pub(super) gate: &'static [&'static str],
-    /// Why not in the others.
+    /// Reason why the others go without it.
     pub(super) reason: &'static str,
 }
 

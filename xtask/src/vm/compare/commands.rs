@@ -26,7 +26,7 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A command whose two ends have these words more, each end on a processor of its own.
+/// A command with these words more for its two ends, each end on a processor of its own.
 fn pair_of(both: &[String], ends: [String; 2]) -> CommandPair {
     let on_processor = |processor: usize| {
         let first = words(&format!("taskset -c {processor}"));
